@@ -27,13 +27,14 @@ import (
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // ticker settles the requests of a line at a constant speed, in place of an issuer.
 type ticker struct {
 	t    *testing.T
 	id   reward.TemplateID
-	rows *postgres.Store
+	rows *rows.Tables
 	gate gate.Gate
 	ids  *service.IDs
 

@@ -13,13 +13,14 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // faultyStore is a database of its own, whose calls fail as a test sets it.
 type faultyStore struct {
-	*sqlite.Store
+	*rows.Tables
 
 	mu      sync.Mutex       // protects what follows
 	faults  map[string]error // by call
@@ -34,7 +35,7 @@ func openStore(t testing.TB) *faultyStore {
 	t.Helper()
 	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "largesse.db"), sqlite.Open)
 	t.Cleanup(s.Close)
-	return &faultyStore{Store: s, faults: make(map[string]error)}
+	return &faultyStore{Tables: s, faults: make(map[string]error)}
 }
 
 // fail sets the answer of all calls of a method; nil lets the database answer again.
@@ -54,11 +55,11 @@ func (s *faultyStore) Ping(ctx context.Context) error {
 	if err := s.fault("Ping"); err != nil {
 		return err
 	}
-	return s.Store.Ping(ctx)
+	return s.Tables.Ping(ctx)
 }
 
 func (s *faultyStore) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	v, err := s.Store.PromotionGet(ctx, id)
+	v, err := s.Tables.PromotionGet(ctx, id)
 	if fault := s.fault("PromotionGet"); fault != nil {
 		return v, fault
 	}
@@ -72,7 +73,7 @@ func (s *faultyStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) 
 	if err := s.fault("PayoutSave"); err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	return s.Store.PayoutSave(ctx, p)
+	return s.Tables.PayoutSave(ctx, p)
 }
 
 // PayoutList fails after the first page.
@@ -83,21 +84,21 @@ func (s *faultyStore) PayoutList(ctx context.Context, p store.PayoutListParams) 
 	if err := s.fault("PayoutList"); err != nil && p.After != nil {
 		return nil, err
 	}
-	return s.Store.PayoutList(ctx, p)
+	return s.Tables.PayoutList(ctx, p)
 }
 
 func (s *faultyStore) InstanceList(ctx context.Context) ([]store.Instance, error) {
 	if err := s.fault("InstanceList"); err != nil || s.present != nil {
 		return s.present, err
 	}
-	return s.Store.InstanceList(ctx)
+	return s.Tables.InstanceList(ctx)
 }
 
 func (s *faultyStore) AuditBegin(ctx context.Context, l store.AuditLine) error {
 	if err := s.fault("AuditBegin"); err != nil {
 		return err
 	}
-	return s.Store.AuditBegin(ctx, l)
+	return s.Tables.AuditBegin(ctx, l)
 }
 
 func (s *faultyStore) IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error) {
@@ -107,7 +108,7 @@ func (s *faultyStore) IdempotencyFinish(ctx context.Context, key []byte, begunAt
 	if err := s.fault("IdempotencyFinish"); err != nil {
 		return false, err
 	}
-	return s.Store.IdempotencyFinish(ctx, key, begunAt, answer)
+	return s.Tables.IdempotencyFinish(ctx, key, begunAt, answer)
 }
 
 // audit returns the entries of the audit with an action, or all for "", oldest first.

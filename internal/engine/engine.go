@@ -284,18 +284,12 @@ func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.
 // openStore is OpenStore for a store whose calls m counts, unless it is nil. The caller has
 // checked data.dir.
 func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
-	if cfg.Database.URL != "" {
-		pc := postgresConfig(cfg, instance, log)
-		pc.Metrics = m
-		return postgres.Open(ctx, pc)
+	if cfg.Database.URL == "" {
+		return sqlite.OpenWith(ctx, sqlitePath(cfg), cfg.Database.ReadConnections, m)
 	}
-	s, err := sqlite.Open(ctx, sqlitePath(cfg))
-	if err != nil {
-		return nil, err
-	}
-	s.LimitViewers(cfg.Database.ReadConnections)
-	s.Observe(m)
-	return s, nil
+	pc := postgresConfig(cfg, instance, log)
+	pc.Metrics = m
+	return postgres.Open(ctx, pc)
 }
 
 // takeName takes the lease of this instance's name. If a running instance has the

@@ -17,16 +17,17 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // newRows returns a database at path that has all tables.
-func newRows(t *testing.T, path string) *sqlite.Store {
+func newRows(t *testing.T, path string) *rows.Tables {
 	t.Helper()
-	rows := storetest.OpenFile(t, path, sqlite.Open)
-	t.Cleanup(rows.Close)
-	return rows
+	s := storetest.OpenFile(t, path, sqlite.Open)
+	t.Cleanup(s.Close)
+	return s
 }
 
 // TestRetention stores audit entries and dead letters older and newer than the settings

@@ -229,35 +229,8 @@ var finishPaidSQL = named(`WITH written AS (
 ), ` + tally("moved") + `
 SELECT ord, attempts FROM written`)
 
-// PayoutFinish writes the outcomes of dispatches. Charges that are paid, as nearly all are,
-// take one round trip.
-func (s *Store) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
-	results := make([]store.FinishResult, len(p.Outcomes))
-	rest, err := s.finishPaid(ctx, p, results)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(rest) == 0:
-		return results, nil
-	}
-	outcomes := make([]rules.Outcome, len(rest))
-	for n, i := range rest {
-		outcomes[n] = p.Outcomes[i]
-	}
-	p.Outcomes = outcomes
-	others, err := s.Tables.PayoutFinish(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	for n, i := range rest {
-		results[i] = others[n]
-	}
-	return results, nil
-}
-
-// finishPaid writes the results of charges that are paid, and whose row is QUEUED. It
-// returns the other outcomes.
-func (s *Store) finishPaid(ctx context.Context, p store.PayoutFinishParams, results []store.FinishResult) (rest []int, err error) {
+// FinishPaid writes charges that are paid, as nearly all are, in one round trip.
+func (s *Store) FinishPaid(ctx context.Context, p store.PayoutFinishParams, results []store.FinishResult) (rest []int, err error) {
 	rounds := store.Rounds(p.Outcomes, func(o *rules.Outcome) store.PayoutID {
 		return store.PayoutID{PromotionID: o.PromotionID, TargetID: o.TargetID}
 	})

@@ -135,7 +135,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 func TestASessionThatWasIdle(t *testing.T) {
 	t.Parallel()
 	at := fixture.Schema(t, migrate)
-	s := fixture.Must(Open(t.Context(), Config{URL: at, ApplicationName: fixture.Name()}))(t)
+	s := fixture.Must(openStore(t.Context(), Config{URL: at, ApplicationName: fixture.Name()}))(t)
 	defer s.Close()
 	admin := acquire(t, openFor(t, at, 1))
 	for range 5 {

@@ -53,8 +53,6 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-var _ store.Store = (*Store)(nil)
-
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -80,9 +78,9 @@ type Config struct {
 	ApplicationName string
 }
 
-// Store implements store.Store. All methods are safe for concurrent use.
+// Store is the driver of a store. Its methods are safe for concurrent use.
 type Store struct {
-	rows.Tables
+	*rows.Tables // the store
 	store.Space
 	pool    *pgxpool.Pool
 	viewers *pgxpool.Pool // for reads of store.ForViewer only
@@ -154,7 +152,15 @@ func viewerConfig(cfg Config) (*pgxpool.Config, error) {
 }
 
 // Open connects to the database. It does not migrate.
-func Open(ctx context.Context, cfg Config) (*Store, error) {
+func Open(ctx context.Context, cfg Config) (*rows.Tables, error) {
+	s, err := openStore(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s.Tables, nil
+}
+
+func openStore(ctx context.Context, cfg Config) (*Store, error) {
 	pc, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func openURL(ctx context.Context, url string, connections int, application strin
 	if err != nil {
 		return nil, err
 	}
-	return Open(ctx, Config{
+	return openStore(ctx, Config{
 		URL: url, Schema: pc.RuntimeParams["search_path"], MaxConnections: connections, ApplicationName: application,
 	})
 }
@@ -77,11 +77,11 @@ func lend(t testing.TB) *Store {
 }
 
 // lent is lend for storetest, whose large batches may take long on a busy machine.
-func lent(t testing.TB) store.Store {
+func lent(t testing.TB) *rows.Tables {
 	t.Helper()
 	s := lend(t)
 	s.tryTimeout = fixture.Patience
-	return s
+	return s.Tables
 }
 
 // fresh opens a new schema with that many connections, for tests that look at statistics
@@ -115,15 +115,15 @@ func TestViewers(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseViewers(t, lent, storetest.ViewerConnections{
 		Hold: holdViewers,
-		Endless: func(ctx context.Context, s store.Store) error {
-			return s.(*Store).readLong(ctx, "sleep", func(b *pgx.Batch) { b.Queue(`SELECT pg_sleep(60)`) })
+		Endless: func(ctx context.Context, s *rows.Tables) error {
+			return s.Driver.(*Store).readLong(ctx, "sleep", func(b *pgx.Batch) { b.Queue(`SELECT pg_sleep(60)`) })
 		},
 	})
 }
 
 // holdViewers takes every connection for viewers.
-func holdViewers(ctx context.Context, s store.Store) (release func(), err error) {
-	viewers := s.(*Store).viewers
+func holdViewers(ctx context.Context, s *rows.Tables) (release func(), err error) {
+	viewers := s.Driver.(*Store).viewers
 	var held []*pgxpool.Conn
 	for range viewers.Config().MaxConns {
 		conn, err := viewers.Acquire(ctx)
@@ -154,7 +154,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	cfg := Config{URL: fixture.Address(t, fleet.VariablePostgres), Schema: "a schema " + fixture.Name(), MaxConnections: 4}
 	var instances []*Store
 	for range 4 {
-		s := fixture.Must(Open(t.Context(), cfg))(t)
+		s := fixture.Must(openStore(t.Context(), cfg))(t)
 		t.Cleanup(s.Close)
 		instances = append(instances, s)
 	}
@@ -227,7 +227,7 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 		return err
 	}))
 	run(t, s, `TRUNCATE promotions, summaries, payouts CASCADE`)
-	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return fmt.Sprintf("to_timestamp(%d)", second) }, func(sql string) error {
+	storetest.ExerciseApprovedBefore(t, s.Tables, func(second int) string { return fmt.Sprintf("to_timestamp(%d)", second) }, func(sql string) error {
 		_, err := s.pool.Exec(t.Context(), sql)
 		return err
 	})
@@ -248,7 +248,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		before := one(t, s, file)
 		for range 2 {
 			fixture.OK(t, s.Migrate(ctx))
-			storetest.AfterMigration(t, s)
+			storetest.AfterMigration(t, s.Tables)
 			fixture.OK(t, s.migrations(ctx, func(p *goose.Provider) error {
 				_, err := p.DownTo(ctx, 1)
 				return err
@@ -266,7 +266,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		s := old(t)
 		for range 2 {
 			fixture.OK(t, s.Migrate(t.Context()))
-			storetest.AfterMigration(t, s)
+			storetest.AfterMigration(t, s.Tables)
 			if n := one(t, s, `SELECT count(*) - (SELECT count(*) FROM payout_users) FROM payouts`); n != 0 {
 				t.Errorf("%d payouts more than users of payouts", n)
 			}
@@ -286,7 +286,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		waitForTries(t, s, 2)
 		release(t, reader)
 		fixture.OK(t, <-done)
-		storetest.AfterMigration(t, s)
+		storetest.AfterMigration(t, s.Tables)
 	})
 	t.Run("AnInvalidIndexIsBuiltAgain", func(t *testing.T) {
 		t.Parallel()
@@ -330,7 +330,7 @@ func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatalf("once it has ended: %v", err)
 		}
-		storetest.AfterMigration(t, s)
+		storetest.AfterMigration(t, s.Tables)
 	})
 }
 
@@ -385,9 +385,8 @@ SELECT 1, i, 0, 1, now(), now(), 0, 0, 0, false, `
 // TestMeanwhile changes promotions between the read of a rule and its write.
 func TestMeanwhile(t *testing.T) {
 	t.Parallel()
-	storetest.ExerciseMeanwhile(t, lent, func(s store.Store, wrap func(rows.DB) rows.DB) *rows.Tables {
-		shared := rows.New(wrap(tables{s.(*Store)}), s.(*Store), dialect)
-		return &shared
+	storetest.ExerciseMeanwhile(t, lent, func(s *rows.Tables, wrap func(rows.DB) rows.DB) *rows.Tables {
+		return rows.New(wrap(tables{s.Driver.(*Store)}), s.Driver.(*Store), dialect)
 	})
 }
 
@@ -407,10 +406,10 @@ func TestRows(t *testing.T) {
 }
 
 // rawTables reads and writes the tables of a store.
-func rawTables(t *testing.T) func(store.Store) storetest.Raw {
+func rawTables(t *testing.T) func(*rows.Tables) storetest.Raw {
 	t.Helper()
-	return func(s store.Store) storetest.Raw {
-		pool := s.(*Store).pool
+	return func(s *rows.Tables) storetest.Raw {
+		pool := s.Driver.(*Store).pool
 		return storetest.Raw{
 			Exec: func(sql string) error {
 				_, err := pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
@@ -431,8 +430,8 @@ func rawTables(t *testing.T) func(store.Store) storetest.Raw {
 			},
 			Moment: func(t time.Time) string { return t.Format("'2006-01-02 15:04:05.999999Z'") },
 			Micros: func(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::int8" },
-			Tables: func(wrap func(rows.DB) rows.DB) rows.Tables {
-				return rows.New(wrap(tables{s.(*Store)}), s.(*Store), dialect)
+			Tables: func(wrap func(rows.DB) rows.DB) *rows.Tables {
+				return rows.New(wrap(tables{s.Driver.(*Store)}), s.Driver.(*Store), dialect)
 			},
 		}
 	}
@@ -568,7 +567,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 		t.Errorf("a try is bounded by %v", tryTimeout)
 	}
 	line, through := newSilentLine(t, fixture.Schema(t, migrate))
-	s := fixture.Must(Open(t.Context(), Config{URL: through, MaxConnections: 1}))(t)
+	s := fixture.Must(openStore(t.Context(), Config{URL: through, MaxConnections: 1}))(t)
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)

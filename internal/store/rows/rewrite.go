@@ -15,7 +15,10 @@ import (
 // Payouts reads payouts, and writes what rules make of them. No transaction stays open
 // between the two: a client that falls silent would hold its locks.
 type Payouts interface {
-	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
+	// FinishPaid writes the outcomes that are rules.OutcomePaid and whose row is QUEUED under
+	// their dispatch, if that is faster than to read the rows first. It sets their results,
+	// and returns the positions of the other outcomes.
+	FinishPaid(ctx context.Context, p store.PayoutFinishParams, results []store.FinishResult) (rest []int, err error)
 	// RowsOf returns the payouts among ids that exist, and their promotions.
 	RowsOf(ctx context.Context, what string, ids []store.PayoutID) (map[store.PayoutID]rules.Row, map[reward.PromotionID]reward.Promotion, error)
 	// Rewrite writes changes of different payouts, ordered by PayoutID.Compare, in one
@@ -133,11 +136,16 @@ func idsOf[T any](items []T, of func(*T) reward.Ref) []store.PayoutID {
 // PayoutFinish writes the outcomes of dispatches.
 func (t *Tables) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	results := make([]store.FinishResult, len(p.Outcomes))
-	ids := idsOf(p.Outcomes, func(o *rules.Outcome) reward.Ref { return o.Ref })
-	err := t.rewrite(ctx, "finish payouts", true, ids, func(i int, r rules.Row, m reward.Promotion) (c Change) {
-		c.Next, c.Attempts, c.Tally = rules.Finish(r, p.Outcomes[i], m, p.Lease, p.Now)
+	rest, err := t.payouts.FinishPaid(ctx, p, results)
+	if err != nil {
+		return nil, err
+	}
+	ids := idsOf(rest, func(i *int) reward.Ref { return p.Outcomes[*i].Ref })
+	err = t.rewrite(ctx, "finish payouts", true, ids, func(n int, r rules.Row, m reward.Promotion) (c Change) {
+		c.Next, c.Attempts, c.Tally = rules.Finish(r, p.Outcomes[rest[n]], m, p.Lease, p.Now)
 		return c
-	}, func(i int, c *Change) {
+	}, func(n int, c *Change) {
+		i := rest[n]
 		results[i] = store.FinishResult{State: c.Next.State, Attempts: c.Next.Attempts, DueAt: c.Next.DueAt, Changed: c.Tally.Changed}
 		if o := p.Outcomes[i]; o.Kind == rules.OutcomePaid && rules.SecondCharge(c.Was, o.TransactionKey) {
 			results[i].Recorded = c.Was.TransactionKey
@@ -273,7 +281,7 @@ func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (in
 	}
 	targets := slices.Clone(p.Targets)
 	if p.Targets == nil {
-		failed, err := t.payouts.PayoutList(ctx, store.PayoutListParams{PromotionID: p.PromotionID, State: new(reward.Failed), Code: p.Code, Limit: store.BatchMax})
+		failed, err := t.PayoutList(ctx, store.PayoutListParams{PromotionID: p.PromotionID, State: new(reward.Failed), Code: p.Code, Limit: store.BatchMax})
 		if err != nil {
 			return 0, err
 		}

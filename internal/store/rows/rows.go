@@ -3,7 +3,7 @@
 // uploads, leases, instances, webhook endpoints and deliveries, reports, and single
 // statements about templates, draws and offsets.
 //
-// A driver embeds Tables and gives it a DB and Payouts. All statements of a transaction are
+// A driver opens Tables with a DB and what it does differently. All statements of a transaction are
 // sent before the first result arrives, so that no lock is held while a client is silent. A
 // method that lets a rule decide reads, decides, and writes what is still as it was read;
 // what has changed meanwhile is read again.
@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -110,9 +112,10 @@ type Dialect struct {
 	JSON string
 }
 
-// Tables implements the shared part of store.Store. Its methods are safe for
-// concurrent use.
+// Tables is the store: it has the tables of a database. What its driver does by itself is
+// in Driver.
 type Tables struct {
+	Driver
 	db        DB
 	payouts   Payouts
 	dialect   Dialect
@@ -120,9 +123,57 @@ type Tables struct {
 	texts
 }
 
-// New returns the shared methods over db and payouts.
-func New(db DB, payouts Payouts, d Dialect) Tables {
-	return Tables{db: db, payouts: payouts, dialect: d, texts: d.texts()}
+// New returns the store of a driver. db runs the statements of this package.
+func New(db DB, driver interface {
+	Driver
+	Payouts
+}, d Dialect) *Tables {
+	return &Tables{Driver: driver, db: db, payouts: driver, dialect: d, texts: d.texts()}
+}
+
+// Driver is what PostgreSQL and SQLite do differently.
+type Driver interface {
+	// Ping returns an error if the database cannot be reached.
+	Ping(ctx context.Context) error
+	// Clock returns the time of the database.
+	Clock(ctx context.Context) (time.Time, error)
+	// FullAt returns when a transaction of this process last failed with store.ErrFull; the
+	// zero time if none did.
+	FullAt() time.Time
+	// Refusal returns when the server last refused this process a connection because of its
+	// limits, or a write, and what that means; the zero time if it never did.
+	Refusal() (at time.Time, reason string)
+	// Migrate brings the schema up to date. Several instances may call it at the same time.
+	Migrate(ctx context.Context) error
+	// MigrateBack takes the schema back to an earlier version, for programs of that version.
+	// It removes what later versions added, with its rows. No instance may use the schema
+	// meanwhile. A schema of that version or an earlier one stays as it is.
+	MigrateBack(ctx context.Context, version int64) error
+	// Close closes the connections. No other method may be called afterwards.
+	Close()
+
+	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
+	PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
+	PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error)
+	PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error)
+	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
+	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
+	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
+	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error)
+
+	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
+	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
+	TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error)
+	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
+	TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error)
+	CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error)
+	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
+	ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error)
+	IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error)
+	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error)
+	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error) error
+	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error)
 }
 
 // texts are the statements that depend on the dialect.

@@ -44,7 +44,7 @@ func connection(ctx context.Context, db *sql.DB, waiting *atomic.Int64) (*sql.Co
 	return db.Conn(ctx)
 }
 
-func openReaders(path string) (*readers, error) {
+func openReaders(path string, connections int, m *obs.Metrics) (*readers, error) {
 	own, err := sql.Open("sqlite", dsn(path, "_pragma=query_only(1)"))
 	if err != nil {
 		return nil, err
@@ -55,15 +55,9 @@ func openReaders(path string) (*readers, error) {
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	r := &readers{DB: own, viewers: viewers}
-	r.limit(store.ViewerConnections)
-	return r, nil
-}
-
-// limit sets the number of connections for viewers.
-func (r *readers) limit(connections int) {
-	r.viewers.SetMaxOpenConns(connections)
-	r.viewers.SetMaxIdleConns(connections)
+	viewers.SetMaxOpenConns(connections)
+	viewers.SetMaxIdleConns(connections)
+	return &readers{DB: own, viewers: viewers, metrics: m}, nil
 }
 
 func (r *readers) close() error { return errors.Join(r.Close(), r.viewers.Close()) }
@@ -98,19 +92,3 @@ func (r named) read(ctx context.Context, fn func(ctx context.Context, db *sql.Co
 	}
 	return err
 }
-
-// Observe counts the calls in m and shows the connections there. It must be called
-// before any other method.
-func (s *Store) Observe(m *obs.Metrics) {
-	s.reader.metrics = m
-	m.DatabasePoolsFrom(func() []obs.DatabasePool {
-		return []obs.DatabasePool{
-			poolOf(obs.DatabaseWrite, s.writer, &s.waiting), poolOf(obs.DatabaseWork, s.reader.DB, &s.reader.waiting),
-			poolOf(obs.DatabaseReads, s.reader.viewers, &s.reader.viewersWaiting),
-		}
-	})
-}
-
-// LimitViewers sets the number of connections for reads of store.ForViewer. The
-// default is store.ViewerConnections.
-func (s *Store) LimitViewers(connections int) { s.reader.limit(connections) }

@@ -25,11 +25,10 @@ import (
 	sqlitedriver "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
-
-var _ store.Store = (*Store)(nil)
 
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -37,9 +36,9 @@ var migrations embed.FS
 // readersMax is the number of reading connections that are not for viewers.
 const readersMax = 4
 
-// Store implements store.Store. All methods are safe for concurrent use.
+// Store is the driver of a store. Its methods are safe for concurrent use.
 type Store struct {
-	rows.Tables
+	*rows.Tables // the store
 	store.Space
 	writer *sql.DB // one connection
 	reader *readers
@@ -49,7 +48,21 @@ type Store struct {
 
 // Open opens the file at path and creates it if it does not exist. It does not
 // migrate.
-func Open(ctx context.Context, path string) (*Store, error) {
+func Open(ctx context.Context, path string) (*rows.Tables, error) {
+	return OpenWith(ctx, path, store.ViewerConnections, nil)
+}
+
+// OpenWith is Open with a number of connections for reads of store.ForViewer. It counts
+// the calls in m and shows the connections there, unless m is nil.
+func OpenWith(ctx context.Context, path string, viewers int, m *obs.Metrics) (*rows.Tables, error) {
+	s, err := openStore(ctx, path, viewers, m)
+	if err != nil {
+		return nil, err
+	}
+	return s.Tables, nil
+}
+
+func openStore(ctx context.Context, path string, viewers int, m *obs.Metrics) (*Store, error) {
 	// SQLite would let every user read a file that it creates. It gives its other files
 	// the same mode.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -64,7 +77,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	writer.SetMaxOpenConns(1)
-	reader, err := openReaders(path)
+	reader, err := openReaders(path, viewers, m)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), writer.Close())
 	}
@@ -75,6 +88,12 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		s.Close()
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+	m.DatabasePoolsFrom(func() []obs.DatabasePool {
+		return []obs.DatabasePool{
+			poolOf(obs.DatabaseWrite, s.writer, &s.waiting), poolOf(obs.DatabaseWork, reader.DB, &reader.waiting),
+			poolOf(obs.DatabaseReads, reader.viewers, &reader.viewersWaiting),
+		}
+	})
 	return s, nil
 }
 

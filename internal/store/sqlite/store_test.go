@@ -24,16 +24,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t testing.TB) store.Store {
+func open(t testing.TB) *rows.Tables {
 	t.Helper()
 	s := storetest.OpenFile(t, filepath.Join(t.TempDir(), "a file? with # 100% odd name.db"), Open)
 	t.Cleanup(s.Close)
 	return s
 }
 
-func openAt(t testing.TB, path string) *Store {
+func openAt(t testing.TB, path string) *Store { return openObserved(t, path, nil) }
+
+func openObserved(t testing.TB, path string, m *obs.Metrics) *Store {
 	t.Helper()
-	s := fixture.Must(Open(t.Context(), path))(t)
+	s := fixture.Must(openStore(t.Context(), path, store.ViewerConnections, m))(t)
 	t.Cleanup(s.Close)
 	fixture.OK(t, s.Migrate(t.Context()))
 	return s
@@ -48,8 +50,8 @@ func TestViewers(t *testing.T) {
 	t.Parallel()
 	storetest.ExerciseViewers(t, open, storetest.ViewerConnections{
 		Hold: holdViewers,
-		Endless: func(ctx context.Context, s store.Store) error {
-			_, err := collect(ctx, s.(*Store).reader.as("count"), scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
+		Endless: func(ctx context.Context, s *rows.Tables) error {
+			_, err := collect(ctx, s.Driver.(*Store).reader.as("count"), scanInt, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n`)
 			return err
 		},
 	})
@@ -57,14 +59,14 @@ func TestViewers(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	s, m := openAt(t, filepath.Join(t.TempDir(), "largesse.db")), obs.NewMetrics()
-	s.Observe(m)
+	m := obs.NewMetrics()
+	s := openObserved(t, filepath.Join(t.TempDir(), "largesse.db"), m).Tables
 	storetest.ExerciseMetrics(t, s, m, []string{obs.DatabaseWrite, obs.DatabaseWork, obs.DatabaseReads}, func() (func(), error) { return holdViewers(t.Context(), s) })
 }
 
 // holdViewers takes every connection for viewers.
-func holdViewers(ctx context.Context, s store.Store) (release func(), err error) {
-	viewers := s.(*Store).reader.viewers
+func holdViewers(ctx context.Context, s *rows.Tables) (release func(), err error) {
+	viewers := s.Driver.(*Store).reader.viewers
 	var held []*sql.Conn
 	for range viewers.Stats().MaxOpenConnections {
 		conn, err := viewers.Conn(ctx)
@@ -431,11 +433,11 @@ func TestPlans(t *testing.T) {
 // TestApprovedBeforeTheMigration checks what becomes of approvals of an older schema.
 func TestApprovedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
-	s := fixture.Must(Open(t.Context(), filepath.Join(t.TempDir(), "largesse.db")))(t)
+	s := fixture.Must(openStore(t.Context(), filepath.Join(t.TempDir(), "largesse.db"), store.ViewerConnections, nil))(t)
 	t.Cleanup(s.Close)
 	p := fixture.Must(s.migrations())(t)
 	fixture.Must(p.UpTo(t.Context(), storetest.ApprovedBefore))(t)
-	storetest.ExerciseApprovedBefore(t, s, func(second int) string { return strconv.Itoa(second * 1_000_000) }, func(sql string) error {
+	storetest.ExerciseApprovedBefore(t, s.Tables, func(second int) string { return strconv.Itoa(second * 1_000_000) }, func(sql string) error {
 		_, err := s.writer.ExecContext(t.Context(), sql)
 		return err
 	})
@@ -446,7 +448,7 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := fixture.Must(Open(ctx, filepath.Join(t.TempDir(), "largesse.db")))(t)
+	s := fixture.Must(openStore(ctx, filepath.Join(t.TempDir(), "largesse.db"), store.ViewerConnections, nil))(t)
 	t.Cleanup(s.Close)
 	p := fixture.Must(s.migrations())(t)
 	fixture.Must(p.UpTo(ctx, 1))(t)
@@ -462,7 +464,7 @@ VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 	}
 	for range 2 {
 		fixture.OK(t, s.Migrate(ctx))
-		storetest.AfterMigration(t, s)
+		storetest.AfterMigration(t, s.Tables)
 		fixture.Must(p.DownTo(ctx, 1))(t)
 	}
 	var rows int
@@ -475,9 +477,8 @@ VALUES (1, 7, 0, 'u', 5, '', 1, 1, 0, 0, 0, 0, '', '', '', 0)`,
 // TestMeanwhile changes promotions between the read of a rule and its write.
 func TestMeanwhile(t *testing.T) {
 	t.Parallel()
-	storetest.ExerciseMeanwhile(t, open, func(s store.Store, wrap func(rows.DB) rows.DB) *rows.Tables {
-		shared := rows.New(wrap(&tables{s: s.(*Store), prepared: make(map[string]*sql.Stmt)}), s.(*Store), dialect)
-		return &shared
+	storetest.ExerciseMeanwhile(t, open, func(s *rows.Tables, wrap func(rows.DB) rows.DB) *rows.Tables {
+		return rows.New(wrap(&tables{s: s.Driver.(*Store), prepared: make(map[string]*sql.Stmt)}), s.Driver.(*Store), dialect)
 	})
 }
 
@@ -497,10 +498,10 @@ func TestRows(t *testing.T) {
 }
 
 // rawTables reads and writes the tables of a store.
-func rawTables(t *testing.T) func(store.Store) storetest.Raw {
+func rawTables(t *testing.T) func(*rows.Tables) storetest.Raw {
 	t.Helper()
-	return func(s store.Store) storetest.Raw {
-		writer := s.(*Store).writer
+	return func(s *rows.Tables) storetest.Raw {
+		writer := s.Driver.(*Store).writer
 		return storetest.Raw{
 			Exec: func(sql string) error {
 				_, err := writer.ExecContext(t.Context(), sql)
@@ -511,8 +512,8 @@ func rawTables(t *testing.T) func(store.Store) storetest.Raw {
 			},
 			Moment: func(t time.Time) string { return strconv.FormatInt(micros(t), 10) },
 			Micros: func(column string) string { return column },
-			Tables: func(wrap func(rows.DB) rows.DB) rows.Tables {
-				return rows.New(wrap(&tables{s: s.(*Store), prepared: make(map[string]*sql.Stmt)}), s.(*Store), dialect)
+			Tables: func(wrap func(rows.DB) rows.DB) *rows.Tables {
+				return rows.New(wrap(&tables{s: s.Driver.(*Store), prepared: make(map[string]*sql.Stmt)}), s.Driver.(*Store), dialect)
 			},
 		}
 	}

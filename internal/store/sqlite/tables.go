@@ -56,7 +56,7 @@ type tables struct {
 	prepared map[string]*sql.Stmt
 }
 
-func newTables(s *Store) rows.Tables {
+func newTables(s *Store) *rows.Tables {
 	return rows.New(&tables{s: s, prepared: make(map[string]*sql.Stmt)}, s, dialect)
 }
 

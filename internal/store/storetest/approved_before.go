@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // ApprovedBefore is the version of the schema before approvals were bound to targets.
@@ -16,9 +17,9 @@ const ApprovedBefore = 14
 // ExerciseApprovedBefore fills a schema of version ApprovedBefore, migrates it, and
 // checks that an approval of that time covers the targets of that time, and no others.
 // second returns a time in seconds since 1970 as the driver stores it.
-func ExerciseApprovedBefore(t *testing.T, s store.Store, second func(int) string, exec func(sql string) error) {
+func ExerciseApprovedBefore(t *testing.T, s *rows.Tables, second func(int) string, exec func(sql string) error) {
 	t.Helper()
-	b := &bundle{TB: t, Store: s, ctx: t.Context()}
+	b := &bundle{TB: t, Tables: s, ctx: t.Context()}
 	for id, p := range map[int]struct{ kind, status, creator, approver string }{
 		1: {"POINT", "RUNNING", "ann", "bob"}, 2: {"POINT", "RUNNING", "ann", ""}, 3: {"VOUCHER", "RUNNING", "ann", "bob"},
 		4: {"VOUCHER", "RUNNING", "ann", ""}, 5: {"POINT", "DRAFT", "", "bob"},

@@ -29,8 +29,14 @@ type Follower struct {
 	mark string
 }
 
+// activeSource is where a Follower reads.
+type activeSource interface {
+	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
+	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
+}
+
 // Follow reads what has changed in s.
-func (f *Follower) Follow(ctx context.Context, s store.Store) error {
+func (f *Follower) Follow(ctx context.Context, s activeSource) error {
 	c, err := s.PromotionChanges(ctx, f.mark)
 	if err != nil {
 		return err
@@ -53,7 +59,7 @@ func (f *Follower) Follow(ctx context.Context, s store.Store) error {
 
 // Compare returns an error unless the followed views are those of
 // PromotionActive.
-func (f *Follower) Compare(ctx context.Context, s store.Store) error {
+func (f *Follower) Compare(ctx context.Context, s activeSource) error {
 	if err := f.Follow(ctx, s); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func rulesOfMeanwhile(a *arena) {
 				}
 			}}
 		})
-		result, err := tt.call(&t, id)
+		result, err := tt.call(t, id)
 		got := fmt.Sprint(result)
 		var e *reward.Error
 		if errors.As(err, &e) {

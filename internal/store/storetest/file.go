@@ -9,15 +9,8 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
-
-// driver is a store in a file.
-type driver interface {
-	store.Store
-	Migrate(ctx context.Context) error
-	Close()
-}
 
 // blank is a database file with all tables and no rows. Tests get copies, because
 // migrations take a sixth of a second of a processor, and hundreds of tests need a file.
@@ -29,7 +22,7 @@ var blank struct {
 
 // OpenFile opens a new database at path that has all tables. The caller closes it. Each
 // call of a process must have the same driver.
-func OpenFile[S driver](t testing.TB, path string, open func(ctx context.Context, path string) (S, error)) S {
+func OpenFile(t testing.TB, path string, open func(ctx context.Context, path string) (*rows.Tables, error)) *rows.Tables {
 	t.Helper()
 	blank.once.Do(func() {
 		dir, err := os.MkdirTemp("", "largesse-blank-")

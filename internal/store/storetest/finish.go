@@ -224,7 +224,7 @@ func exerciseRewrite(t *testing.T, open Open) {
 		run(t, open, name+"Differs", func(b *bundle) {
 			b.running(1)
 			b.saveQueued(1, 1, 2)
-			payouts, attempt := b.Store.(rows.Payouts), reward.Attempt{Dispatch: 1, At: at(9), Class: reward.AnswerRefused}
+			payouts, attempt := b.Driver.(rows.Payouts), reward.Attempt{Dispatch: 1, At: at(9), Class: reward.AnswerRefused}
 			change := func(target reward.TargetID) rows.Change {
 				id := store.PayoutID{PromotionID: 1, TargetID: target}
 				found, promotions, err := payouts.RowsOf(b.ctx, "read", []store.PayoutID{id})

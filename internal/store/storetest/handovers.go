@@ -6,6 +6,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // failDelivery lets deliveries fail without an outcome: the rows go back to READY.
@@ -65,9 +66,9 @@ func exerciseDeliveries(t *testing.T, open Open) {
 // continue. Promotion 1 is RUNNING, and its payout 7 was QUEUED before failed
 // deliveries were counted. The check leaves the payout QUEUED, so that it can
 // run again.
-func AfterMigration(t *testing.T, s store.Store) {
+func AfterMigration(t *testing.T, s *rows.Tables) {
 	t.Helper()
-	b := &bundle{TB: t, Store: s, ctx: t.Context()}
+	b := &bundle{TB: t, Tables: s, ctx: t.Context()}
 	v := b.view(1)
 	same(b, "name", "old", v.Name)
 	same(b, "consumers per instance", 0, v.ConsumersPerInstance)

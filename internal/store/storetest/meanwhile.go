@@ -27,7 +27,7 @@ func (d *before) Write(ctx context.Context, what string, build func() []rows.Sta
 
 // ExerciseMeanwhile changes promotions after a rule has read them, and before its result is
 // written. over returns the shared methods of a store over its wrapped database.
-func ExerciseMeanwhile(t *testing.T, open Open, over func(s store.Store, wrap func(rows.DB) rows.DB) *rows.Tables) {
+func ExerciseMeanwhile(t *testing.T, open Open, over func(s *rows.Tables, wrap func(rows.DB) rows.DB) *rows.Tables) {
 	t.Helper()
 	for name, test := range map[string]func(b *bundle, meanwhile func(do func()) *rows.Tables){
 		"StartOfARejectedOne": func(b *bundle, meanwhile func(func()) *rows.Tables) {
@@ -143,7 +143,7 @@ func ExerciseMeanwhile(t *testing.T, open Open, over func(s store.Store, wrap fu
 	} {
 		run(t, open, name, func(b *bundle) {
 			test(b, func(do func()) *rows.Tables {
-				return over(b.Store, func(db rows.DB) rows.DB { return &before{DB: db, do: do} })
+				return over(b.Tables, func(db rows.DB) rows.DB { return &before{DB: db, do: do} })
 			})
 		})
 	}

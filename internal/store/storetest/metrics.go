@@ -10,11 +10,12 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // ExerciseMetrics checks that m, which counts the calls of s, has each call by a name of
 // its own, and the pools of connections. hold takes every connection for viewers.
-func ExerciseMetrics(t *testing.T, s store.Store, m *obs.Metrics, pools []string, hold func() (release func(), err error)) {
+func ExerciseMetrics(t *testing.T, s *rows.Tables, m *obs.Metrics, pools []string, hold func() (release func(), err error)) {
 	t.Helper()
 	scrape := func() string {
 		w := httptest.NewRecorder()

@@ -29,7 +29,7 @@ type Raw struct {
 	Moment func(t time.Time) string
 	Micros func(column string) string
 	// Tables returns the shared methods of the store over the database that wrap returns.
-	Tables func(wrap func(rows.DB) rows.DB) rows.Tables
+	Tables func(wrap func(rows.DB) rows.DB) *rows.Tables
 }
 
 // ExerciseRules compares a driver with internal/rules, over every state, kind
@@ -37,7 +37,7 @@ type Raw struct {
 // statements leave must be those that the rules return. It tries one of share cases,
 // always the same ones. It has one goroutine, in which the race detector finds nothing, so
 // it is left out there.
-func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw) {
+func ExerciseRules(t *testing.T, share int, open Open, raw func(*rows.Tables) Raw) {
 	t.Helper()
 	if underRace {
 		t.Skip("one goroutine compares a driver with the rules")
@@ -61,7 +61,7 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(store.Store) Raw
 }
 
 // ExerciseRows runs tests that read or change rows as no method can.
-func ExerciseRows(t *testing.T, open Open, raw func(store.Store) Raw) {
+func ExerciseRows(t *testing.T, open Open, raw func(*rows.Tables) Raw) {
 	t.Helper()
 	for name, part := range map[string]func(*arena){
 		"Repair": exerciseRepair, "RepairOfEnded": exerciseRepairOfEnded, "RepairAmongWrites": exerciseRepairAmongWrites,
@@ -72,9 +72,9 @@ func ExerciseRows(t *testing.T, open Open, raw func(store.Store) Raw) {
 	}
 }
 
-func (b *bundle) arena(share int, raw func(store.Store) Raw) *arena {
+func (b *bundle) arena(share int, raw func(*rows.Tables) Raw) *arena {
 	return &arena{
-		bundle: b, share: share, raw: raw(b.Store), rnd: rand.New(rand.NewPCG(1, 2)),
+		bundle: b, share: share, raw: raw(b.Tables), rnd: rand.New(rand.NewPCG(1, 2)),
 		rows: make(map[store.PayoutID]rules.Row), ids: make(map[reward.PromotionID][]store.PayoutID), counts: make(map[summary]reward.Counts),
 		promotions: make(map[reward.PromotionID]reward.Promotion), attempts: make(map[attempt]bool),
 	}

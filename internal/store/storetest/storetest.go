@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite of store.Store. Every driver
+// Package storetest is the conformance suite of *rows.Tables. Every driver
 // passes it.
 package storetest
 
@@ -14,11 +14,12 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // Open returns a migrated, empty store of the driver under test. The store
 // belongs to the test alone and is closed when the test ends.
-type Open func(t testing.TB) store.Store
+type Open func(t testing.TB) *rows.Tables
 
 // Exercise runs the suite on a driver.
 func Exercise(t *testing.T, open Open) {
@@ -103,14 +104,14 @@ func at(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.
 // takes fails.
 type bundle struct {
 	testing.TB
-	store.Store
+	*rows.Tables
 	ctx    context.Context
 	opened time.Time
 }
 
 func setup(t testing.TB, open Open) *bundle {
 	t.Helper()
-	return &bundle{TB: t, Store: open(t), ctx: t.Context(), opened: time.Now()}
+	return &bundle{TB: t, Tables: open(t), ctx: t.Context(), opened: time.Now()}
 }
 
 // run runs a subtest with its own store.

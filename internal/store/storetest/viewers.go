@@ -9,14 +9,15 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // ViewerConnections is what ExerciseViewers needs to know of a driver.
 type ViewerConnections struct {
 	// Hold takes every connection for viewers until the test calls release.
-	Hold func(ctx context.Context, s store.Store) (release func(), err error)
+	Hold func(ctx context.Context, s *rows.Tables) (release func(), err error)
 	// Endless reads until it is stopped.
-	Endless func(ctx context.Context, s store.Store) error
+	Endless func(ctx context.Context, s *rows.Tables) error
 }
 
 // ExerciseViewers checks that reads for viewers take no connection from others,
@@ -62,7 +63,7 @@ func ExerciseViewers(t *testing.T, open Open, driver ViewerConnections) {
 	})
 	run(t, open, "TakeNothingFromOthers", func(b *bundle) {
 		b.running(1)
-		release := must(driver.Hold(b.ctx, b.Store))(b)
+		release := must(driver.Hold(b.ctx, b.Tables))(b)
 		defer release()
 		b.saveQueued(1, 1, 2, 3)
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
@@ -80,7 +81,7 @@ func ExerciseViewers(t *testing.T, open Open, driver ViewerConnections) {
 	})
 	run(t, open, "EndInTime", func(b *bundle) {
 		earliest := time.Now().Add(store.ViewerTimeout)
-		b.wantCode(driver.Endless(store.ForViewer(b.ctx), b.Store), reward.CodeUnavailable)
+		b.wantCode(driver.Endless(store.ForViewer(b.ctx), b.Tables), reward.CodeUnavailable)
 		if ended := time.Now(); ended.Before(earliest) {
 			b.Errorf("a slow read was ended at %v, want %v", ended, earliest)
 		}
