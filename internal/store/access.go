@@ -1,36 +1,11 @@
 package store
 
 import (
-	"context"
 	"time"
 )
 
-// APIKeys stores the API keys of callers. It never stores a secret: a key is
-// found by the SHA-256 of its text.
-type APIKeys interface {
-	// APIKeyCreate inserts a key. A known ID or Hash is CodeExists. An ID below 1, a
-	// Hash of the wrong length and a text that the database cannot store are
-	// CodeInvalid. LastUsedAt, RevokedAt and RevokedBy are ignored.
-	APIKeyCreate(ctx context.Context, k APIKey) error
-	// APIKeyByHash returns the key with a hash, even if it is revoked or expired,
-	// or CodeAPIKeyNotFound.
-	APIKeyByHash(ctx context.Context, hash []byte) (APIKey, error)
-	// APIKeyList returns at most limit keys by descending ID. Only IDs below before
-	// count; 0 starts at the newest.
-	APIKeyList(ctx context.Context, before int64, limit int) ([]APIKey, error)
-	// APIKeyRevoke revokes a key permanently and returns it. A repeat changes
-	// nothing. A missing key is CodeAPIKeyNotFound. A by that the database cannot
-	// store is CodeInvalid.
-	APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (APIKey, error)
-	// APIKeyMakers returns who made each key, including revoked ones, ordered by ID.
-	APIKeyMakers(ctx context.Context) ([]APIKeyMaker, error)
-	// APIKeyUsed records when keys were last used, by ID, for at most BatchMax keys.
-	// A time before the recorded one changes nothing, and neither does an unknown
-	// ID.
-	APIKeyUsed(ctx context.Context, used map[int64]time.Time) error
-}
-
-// APIKey identifies a caller and grants a role.
+// APIKey identifies a caller and grants a role. Its secret is not stored: it is found by
+// the SHA-256 of its text.
 type APIKey struct {
 	ID   int64
 	Name string // the owner or purpose, for operators
@@ -59,26 +34,8 @@ type APIKeyMaker struct {
 // change that was refused.
 const AuditRefusedMax = 500
 
-// Audits stores who changed what, and when. A line is added before the change
-// and ended after it. A line without an end means that the change may have
-// happened.
-type Audits interface {
-	// AuditBegin adds a line. It ignores EndedAt, Status and Code. A known ID is
-	// CodeExists. An ID below 1 and a text that the database cannot store are
-	// CodeInvalid.
-	AuditBegin(ctx context.Context, l AuditLine) error
-	// AuditEnd ends a line. An unknown or ended line stays as it is. If status says that
-	// the change was refused, only AuditRefusedMax characters of Detail are kept.
-	AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error
-	// AuditDrop deletes a line that has no end, of a change that was refused and is counted
-	// elsewhere.
-	AuditDrop(ctx context.Context, id int64) error
-	// AuditList returns a page of lines by descending ID. A text that no line can
-	// have is CodeInvalid.
-	AuditList(ctx context.Context, p AuditListParams) ([]AuditLine, error)
-}
-
-// AuditLine is one change that a caller requested.
+// AuditLine is one change that a caller requested. It is added before the change and ended
+// after it. Without an end, the change may have happened.
 type AuditLine struct {
 	ID int64
 	At time.Time
@@ -118,39 +75,9 @@ type AuditListParams struct {
 // removes.
 const IdempotencyForgets = 100
 
-// Idempotencies stores the responses to requests by idempotency key.
-//
-// A caller owns a key from IdempotencyBegin until it finishes, drops or releases
-// the key, or until Lease has passed. A key expires once it was first begun more
-// than Kept ago and no caller owns it. An expired key counts as unknown.
-type Idempotencies interface {
-	// IdempotencyBegin claims a key for the caller. If many callers try at once,
-	// one of them succeeds. The claim succeeds in two cases:
-	//
-	//   - The key is unknown or expired.
-	//   - The key has the same fingerprint and no answer, and its last owner
-	//     released it or let its Lease pass. Again is then set, and ID is the one
-	//     that was reserved first.
-	//
-	// Otherwise nothing changes, Claimed is false, and the record is returned as it
-	// is: finished, owned by another caller, or with another fingerprint.
-	//
-	// Each call also removes some expired keys, at most IdempotencyForgets.
-	IdempotencyBegin(ctx context.Context, p IdempotencyBeginParams) (IdempotencyRecord, error)
-	// IdempotencyFinish stores the answer and reports whether it did. It expects
-	// that the caller still owns the key, which it began at begunAt. It changes
-	// nothing if the key has another answer; a repeat with the same one succeeds.
-	IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error)
-	// IdempotencyDrop removes a key whose request had no effect. It changes nothing
-	// if the key has an answer, or if the caller no longer owns it.
-	IdempotencyDrop(ctx context.Context, key []byte, begunAt time.Time) error
-	// IdempotencyRelease ends the ownership of a key whose request has an unknown
-	// result. The next caller with the same fingerprint claims it at once, with
-	// Again set. It changes nothing where IdempotencyDrop changes nothing.
-	IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error
-}
-
-// IdempotencyBeginParams asks for a key.
+// IdempotencyBeginParams asks for a key. A caller owns a key from IdempotencyBegin until it
+// finishes, drops or releases the key, or until Lease has passed. A key expires once it was
+// first begun more than Kept ago and no caller owns it. An expired key counts as unknown.
 type IdempotencyBeginParams struct {
 	Key         []byte // 32 bytes, a hash of caller, operation and key
 	Fingerprint []byte // 32 bytes, a hash of the request

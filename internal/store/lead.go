@@ -13,6 +13,12 @@ import (
 // leaseCallTimeout limits one call that takes, renews or releases a lease.
 const leaseCallTimeout = 2 * time.Second
 
+// Leases is what takes leases: the store.
+type Leases interface {
+	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
+	LeaseRelease(ctx context.Context, name, owner string) error
+}
+
 // LeadParams configures Lead.
 type LeadParams struct {
 	Rows Leases

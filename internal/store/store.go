@@ -1,29 +1,10 @@
-// Package store is the interface to the database. The database is the source of
-// truth for promotions, payouts, their counts, coupons, dead letters, uploads,
-// Kafka offsets and leases. The drivers are in postgres and sqlite. Package
-// storetest holds the conformance suite that both pass.
-//
-// These rules hold for every method:
-//
-//   - Methods are safe for concurrent use.
-//   - A method that writes runs one statement or one short transaction. It
-//     changes everything that it promises, or nothing.
-//   - A change of state names the state, and where it matters the dispatch
-//     number, that it expects. A row that has moved on stays as it is, so a
-//     repeated call does no harm. Only a confirmed charge (PayoutFinish,
-//     PayoutSettle) makes a row SUCCEEDED from any state and dispatch.
-//   - Every change of a payout's state moves the counts of its promotion in the
-//     same transaction.
-//   - A batch has at most BatchMax items. The caller cuts larger ones.
-//   - An error of type *reward.Error means that the request cannot succeed as
-//     it is. The comments name its code. After any other error the outcome may
-//     be unknown, and the caller may repeat the call.
-//   - Callers pass the time in, so that tests can move it. Methods that use the
-//     clock of the database instead say so.
+// Package store has the parameters and results of the database, which is the source of
+// truth for promotions, payouts, their counts, coupons, dead letters, uploads, Kafka
+// offsets and leases. Package rows has the methods; the drivers are in postgres and
+// sqlite. Package storetest holds the conformance suite that both pass.
 package store
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -34,90 +15,6 @@ import (
 
 // BatchMax limits the number of items in a batch.
 const BatchMax = 1000
-
-// Store is everything that a driver implements.
-type Store interface {
-	Promotions
-	Payouts
-	Summaries
-	DeadLetters
-	Uploads
-	Leases
-	Instances
-	Webhooks
-	WebhookEndpoints
-	Reconciliations
-	Coupons
-	APIKeys
-	Audits
-	Idempotencies
-	Retention
-	Timelines
-
-	// Ping returns an error if the database cannot be reached.
-	Ping(ctx context.Context) error
-	// Clock returns the time of the database.
-	Clock(ctx context.Context) (time.Time, error)
-	// FullAt returns when a transaction of this process last failed with ErrFull;
-	// the zero time if none did.
-	FullAt() time.Time
-	// Refusal returns when the server last refused this process a connection because
-	// of its limits, or a write, and what that means; the zero time if it never did.
-	Refusal() (at time.Time, reason string)
-	// Migrate brings the schema up to date. Several instances may call it at the
-	// same time.
-	Migrate(ctx context.Context) error
-	// MigrateBack takes the schema back to an earlier version, for programs of that
-	// version. It removes what later versions added, with its rows. No instance may
-	// use the schema meanwhile. A schema of that version or an earlier one stays as
-	// it is.
-	MigrateBack(ctx context.Context, version int64) error
-	// Close closes the connections. No other method may be called afterwards.
-	Close()
-}
-
-// Retention removes rows that nobody needs any more.
-type Retention interface {
-	// AuditForget looks at the limit oldest lines of the audit, removes those that began
-	// before a time, and returns how many.
-	AuditForget(ctx context.Context, before time.Time, limit int) (int, error)
-	// DeadLetterForget looks at the limit oldest dead letters with a status, removes those
-	// that were closed before a time, and returns how many. OPEN is CodeInvalid.
-	DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error)
-	// PromotionEnded returns at most limit promotions that ended before a time and may
-	// have payouts left, ordered by FinishedAt, then ID. It begins after a promotion of
-	// an earlier page; the zero value begins at the first one.
-	PromotionEnded(ctx context.Context, before time.Time, after EndedPromotion, limit int) ([]EndedPromotion, error)
-	// PromotionArchive archives a promotion that ended before a time, and reports whether
-	// it did. It decides under the lock of the counts. No payout may be READY, QUEUED,
-	// RETRYING or UNKNOWN, no upload may be open at now, and the stream must be
-	// destroyed.
-	//
-	// An archived promotion stays archived. PayoutSave inserts no row for it and
-	// PayoutRetry none retries, and the database refuses a count of open payouts. Its
-	// counts stay, and SummaryCompare compares them with nothing.
-	PromotionArchive(ctx context.Context, id reward.PromotionID, before, now time.Time) (bool, error)
-	// PayoutForget removes payouts of an archived promotion, with their attempts. It looks
-	// at one page of them.
-	PayoutForget(ctx context.Context, p PayoutForgetParams) (PayoutForgotten, error)
-	// TemplateEnded returns at most limit coupon templates that closed before a time and may
-	// have rows left, ordered by ClosesAt, then ID. It begins after a template of an
-	// earlier page; the zero value begins at the first one.
-	TemplateEnded(ctx context.Context, before time.Time, after EndedTemplate, limit int) ([]EndedTemplate, error)
-	// TemplateArchive archives a template that is over since before a time, and reports
-	// whether it did: it has closed, its draw is DONE, no place is promised, no import of
-	// codes is open, and nobody can use, cancel or confirm a coupon. No coupon was
-	// issued, used, cancelled or expired later, and no request was rejected later. It raises Generation and
-	// Epoch.
-	//
-	// It looks at the coupons first, and decides under the lock of the template, which
-	// must still have the version that it had. An archived template stays archived. Its
-	// counts stay.
-	TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error)
-	// TemplateForget removes a page of the rows of an archived template: its coupons,
-	// rejected requests, entrants and imported codes, and with the last page its refusals.
-	TemplateForget(ctx context.Context, p TemplateForgetParams) (TemplateForgotten, error)
-}
 
 // EndedTemplate is a coupon template that has closed and may have rows left.
 type EndedTemplate struct {
@@ -171,124 +68,6 @@ type PayoutForgotten struct {
 	Removed int
 	// Last is the last target of the page. Nil means that the page is the last one.
 	Last *reward.TargetID
-}
-
-// Promotions stores promotions. Unless it says otherwise, a method that changes
-// a promotion returns CodeNotFound if that promotion does not exist.
-type Promotions interface {
-	// PromotionCreate inserts a DRAFT promotion and returns it as stored.
-	//
-	// A DRAFT that Kafka registered is completed with the fields of p (name,
-	// amount and so on), but only once. A known ID of another type is
-	// CodeTypeMismatch. Any other known ID is CodeExists.
-	//
-	// Weight 0 becomes 1. Version is ignored: a new promotion has 1, and a
-	// completion counts as a change. CreatedBy becomes an author (PromotionAuthors).
-	// Nothing is approved afterwards, even if the registered DRAFT was. The progress
-	// fields of p.Canary are ignored.
-	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
-	// PromotionRegister makes sure that the promotions named by Kafka records
-	// exist. Registration says what changes. No DRAFT starts that is
-	// rejected or, with approvalAbove, rules.StartsEarly at now.
-	//
-	// It returns one promotion per registration, in order, as it is afterwards. A
-	// registration of another type changes nothing and is no error: the caller
-	// compares the types.
-	PromotionRegister(ctx context.Context, rs []Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
-	// PromotionGet returns a promotion with its counts, or CodeNotFound.
-	PromotionGet(ctx context.Context, id reward.PromotionID) (PromotionView, error)
-	// PromotionViews returns the promotions among ids that exist, ordered by ID.
-	// More than BatchMax ids are CodeInvalid.
-	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]PromotionView, error)
-	// PromotionChange changes the settings of a promotion by
-	// rules.PromotionChange, whose Apply says which errors it returns. It returns
-	// the promotion afterwards. What limits it by the counts holds under their lock.
-	PromotionChange(ctx context.Context, c rules.PromotionChange) (PromotionView, error)
-	// PromotionList returns a page of promotions. A text that no promotion can have
-	// is CodeInvalid.
-	PromotionList(ctx context.Context, p PromotionListParams) ([]PromotionView, error)
-	// PromotionActive returns the promotions that still need work, ordered by ID:
-	// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
-	// not marked as destroyed.
-	PromotionActive(ctx context.Context) ([]PromotionView, error)
-	// PromotionChanges returns what has changed in the list of PromotionActive since
-	// an earlier call; since is the mark which that call returned. It costs as much as
-	// there is to return. It returns the whole list if since is empty, or if the
-	// server has restarted or was replaced after that call.
-	//
-	// Every change that is committed before the call begins, and that the earlier
-	// call did not return, is in the result. The order in which transactions began
-	// does not matter. A promotion may be returned although it is as before.
-	PromotionChanges(ctx context.Context, since string) (PromotionChanges, error)
-	// PromotionMove changes the status and returns the promotion afterwards. A
-	// status that is not in From is CodeIllegalState, and nothing changes.
-	//
-	// DRAFT → RUNNING sets StartedAt. Leaving PAUSED clears the reason. A move to
-	// CANCELLED does not set FinishedAt: PromotionComplete does.
-	PromotionMove(ctx context.Context, p PromotionMoveParams) (reward.Promotion, error)
-	// PromotionComplete ends a promotion that has nothing left to do, and reports
-	// whether it did. It decides under the lock of the promotion's counts.
-	//
-	// No payout may be READY, QUEUED or RETRYING. In addition:
-	//
-	//   - A RUNNING promotion becomes COMPLETED if no upload has a lease that is
-	//     valid at now. Its expected count (if any) must be reached, or it must be
-	//     closed.
-	//   - A CANCELLED promotion gets its FinishedAt if PayoutSettle has written,
-	//     for every payout that is still UNKNOWN, a result whose BeganAt is
-	//     SettleFrom + settleAfter or later. Such a result was inconclusive: any
-	//     other would have ended UNKNOWN.
-	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
-	// PromotionStreamDestroyed marks the stream of a COMPLETED or CANCELLED
-	// promotion as destroyed, and reports whether it did. It expects the
-	// LastDispatchedAt that the caller has read, so that a stream with newer
-	// entries is not marked. A missing promotion is no error.
-	PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
-	// PromotionClose records that no more targets will come. The promotion may
-	// then complete below its expected count.
-	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
-	// PromotionJudge ends the canary of a RUNNING promotion. It returns the status
-	// afterwards and reports whether it changed anything.
-	//
-	// It does nothing unless the canary is decided (rules.CanaryDecided) and not
-	// yet judged. It decides under the lock of the promotion's counts. A good
-	// canary (rules.CanaryGood) is marked as judged. A bad one is marked as judged
-	// too, and pauses the promotion with Reason. Resuming the promotion then pays
-	// the other targets.
-	PromotionJudge(ctx context.Context, p PromotionJudgeParams) (reward.PromotionStatus, bool, error)
-	// PromotionApprove approves all targets that a DRAFT, RUNNING or PAUSED promotion
-	// has, replaces an earlier approval and ends a rejection. It decides under the
-	// lock of the counts. Another status is CodeIllegalState, and a promotion that is
-	// not as the caller has seen it is CodePreconditionFailed. A name that the database
-	// cannot store is CodeInvalid.
-	PromotionApprove(ctx context.Context, p PromotionApproveParams) (PromotionView, error)
-	// PromotionReject withdraws an approval and records who rejected the promotion,
-	// and why. A RUNNING promotion becomes PAUSED. Only a DRAFT, RUNNING or PAUSED one
-	// can be rejected; another status is CodeIllegalState.
-	PromotionReject(ctx context.Context, p PromotionRejectParams) (reward.Promotion, error)
-	// PromotionAwaitApproval pauses a RUNNING promotion that needs an approval
-	// (rules.ApprovalNeeded) and has no approved target left to dispatch, and reports
-	// whether it did.
-	PromotionAwaitApproval(ctx context.Context, p PromotionAwaitApprovalParams) (bool, error)
-	// PromotionGrant grants a promotion its worth from the amount per day of its authors,
-	// and reports whether it has it then. That is so if the worth and the grants of the last
-	// rules.GrantsDay to other promotions in its currency, with one of the same authors, are
-	// at most PerDay. Names are compared without the case of their ASCII letters. A
-	// promotion without an author needs no grant.
-	PromotionGrant(ctx context.Context, p PromotionGrantParams) (granted bool, err error)
-	// PromotionAuthorAdd records who changes a promotion or adds targets to it, before
-	// they do so. It ends a rejection, and increases the revision. An unknown promotion
-	// is no error: it may be created later.
-	PromotionAuthorAdd(ctx context.Context, id reward.PromotionID, author string) error
-	// PromotionAuthors returns everybody who created or changed a promotion with this
-	// ID, or added targets to it, also before it was deleted and created again.
-	PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error)
-	// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
-	// ordered by StartsAt, then ID.
-	PromotionDue(ctx context.Context, now time.Time, limit int) ([]PromotionView, error)
-	// PromotionDelete removes a DRAFT and all its rows. Another status is
-	// CodeIllegalState.
-	PromotionDelete(ctx context.Context, id reward.PromotionID) error
 }
 
 // Registration is what a Kafka record says about a promotion. An unknown ID
@@ -435,122 +214,6 @@ type PromotionAwaitApprovalParams struct {
 
 // CanaryDecided reports whether the canary can be judged.
 func (v PromotionView) CanaryDecided() bool { return rules.CanaryDecided(v.Promotion, v.Counts) }
-
-// Payouts stores payouts. Package rules defines what each change does to a
-// single row. A row is flagged if its MaybeCalled is set: a charge may have
-// left, so a refusal alone does not prove that nothing was paid.
-type Payouts interface {
-	// PayoutSave inserts a batch of payouts in one transaction, together with
-	// their counts, partition offsets and dead letters. The promotions must exist.
-	// A batch may name several promotions.
-	//
-	// New rows of a CANCELLED promotion are CANCELLED. Those of a RUNNING
-	// promotion become QUEUED with dispatch 1, from the front of the batch, as
-	// long as MaxLen and rules.Allowance have capacity. All others are READY.
-	// A COMPLETED promotion that gains rows becomes RUNNING again.
-	//
-	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. If the outcome of any row is Conflict or Archived, the offsets are not stored:
-	// the caller stores them together with the dead letters of these rows. A dead
-	// letter with a known source, partition, offset and log is dropped.
-	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
-
-	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
-	// with the next dispatch number. It returns them as they are afterwards. It
-	// also updates the promotion's LastDispatchedAt and StreamDestroyed.
-	//
-	// It moves at most Limit rows, and at most MaxLen minus the rows that are
-	// QUEUED. rules.Allowance adds three bounds, approval, budget and canary, which
-	// hold at the commit of every transaction that queues rows. Rows that another
-	// transaction has locked are skipped.
-	//
-	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
-	// set. In PostgreSQL, after 10,000 dispatches of a promotion, a row that is saved
-	// later with an earlier DueAt may be taken up to 10 s late. No row after the first
-	// one that exceeds the budget is taken. If a late confirmation has already
-	// exceeded it, no row is dispatched, not even a RETRYING one.
-	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
-	// PayoutReturn moves QUEUED rows back to READY and returns how many it moved.
-	// It expects the dispatch numbers of Refs. In a CANCELLED promotion a row
-	// becomes UNKNOWN if it was flagged before or p.MaybeCalled flags it, otherwise
-	// CANCELLED.
-	PayoutReturn(ctx context.Context, p PayoutReturnParams) (int, error)
-	// PayoutSweep returns rows of one promotion that no stream has any more. It
-	// takes QUEUED rows dispatched before Before, at most BatchMax, and returns
-	// how many it moved. They become READY, or UNKNOWN in a CANCELLED promotion.
-	// All are flagged afterwards.
-	PayoutSweep(ctx context.Context, p PayoutSweepParams) (int, error)
-	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
-	PayoutGetMany(ctx context.Context, ids []PayoutID) ([]reward.Payout, error)
-	// PayoutFinish writes the outcomes of dispatches, by rules.Finish, with their
-	// counts. It returns one result per outcome, in order. After an error, some of
-	// the outcomes may be written; to write them again changes nothing. Several promotions
-	// share a batch, so PayoutFinish and PayoutReturn do not wait long for a locked
-	// row; see ErrLocked and ConstraintError.
-	//
-	// An outcome whose row has moved on changes nothing unless it is
-	// rules.OutcomePaid, but its attempts are recorded. An outcome that changes its
-	// row sets FailedDeliveries to 0.
-	PayoutFinish(ctx context.Context, p PayoutFinishParams) ([]FinishResult, error)
-	// PayoutClaimLookups returns at most Limit payouts of any promotion whose
-	// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
-	// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
-	// sets their DueAt to Until, so that no other caller claims them before then.
-	PayoutClaimLookups(ctx context.Context, p PayoutClaimLookupsParams) ([]reward.Payout, error)
-	// PayoutSettle writes the results of lookups, by rules.Settle. It returns those that
-	// prove a second charge. After an error, some of them may be written; to write them again
-	// changes nothing.
-	PayoutSettle(ctx context.Context, p PayoutSettleParams) ([]SecondCharge, error)
-	// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
-	// out of the work, at most BatchMax, and returns how many it moved. READY rows
-	// become CANCELLED, or UNKNOWN if they are flagged. RETRYING rows become
-	// UNKNOWN. Call it until it returns 0. QUEUED rows leave their state by
-	// PayoutFinish, PayoutReturn or PayoutSweep.
-	PayoutCancelStep(ctx context.Context, p PayoutCancelStepParams) (int, error)
-
-	// PayoutRetry moves FAILED rows of one promotion back to READY, at most
-	// BatchMax in the order of their targets. It returns how many it moved. Call
-	// it until it returns 0.
-	//
-	// The rows are due at Now and have no counted attempts. Dispatch number, flag,
-	// first dispatch and idempotency key stay. ErrorCode and ErrorMessage stay
-	// until the next outcome. A COMPLETED promotion becomes RUNNING again if any
-	// row moved. A DRAFT or CANCELLED promotion is CodeIllegalState, an archived one
-	// CodeArchived.
-	PayoutRetry(ctx context.Context, p PayoutRetryParams) (int, error)
-	// PayoutResolve settles one UNKNOWN row as an operator decided, and returns
-	// it. This works in a CANCELLED promotion too. A row in another state is
-	// CodeIllegalState, a missing one CodePayoutNotFound.
-	//
-	// The decision is recorded as an attempt of class RESOLVED, which is not
-	// counted. Its Code is the operator and its Message the note. A row that
-	// becomes FAILED keeps the provider's last error.
-	PayoutResolve(ctx context.Context, p PayoutResolveParams) (reward.Payout, error)
-
-	// PayoutGet returns a payout and its attempts, oldest first, or
-	// CodePayoutNotFound.
-	PayoutGet(ctx context.Context, id PayoutID) (reward.Payout, []reward.Attempt, error)
-	// PayoutList returns a page of payouts by ascending target ID.
-	PayoutList(ctx context.Context, p PayoutListParams) ([]reward.Payout, error)
-	// PayoutHistory returns at most limit payouts of a user in all promotions, by
-	// descending promotion ID, then target ID. All are read in one snapshot.
-	// Payouts without a user ID belong to no user.
-	PayoutHistory(ctx context.Context, user string, limit int) ([]UserPayout, error)
-	// PayoutUnknown returns a page of the UNKNOWN payouts of all promotions, ordered by
-	// the time at which they became UNKNOWN, then by promotion and target.
-	PayoutUnknown(ctx context.Context, p PayoutUnknownParams) ([]reward.Payout, error)
-	// PayoutOldest returns since when the oldest READY and UNKNOWN payouts wait, and since
-	// when READY ones wait without any dispatch. It looks for READY ones in the first
-	// OldestPromotionsMax RUNNING promotions that have any.
-	PayoutOldest(ctx context.Context) (OldestPayouts, error)
-	// PayoutErrors counts the FAILED, RETRYING and UNKNOWN payouts of a promotion by
-	// their error code, most payouts first. It counts the first PayoutErrorsMax codes
-	// in alphabetical order.
-	PayoutErrors(ctx context.Context, id reward.PromotionID) ([]PayoutError, error)
-	// OffsetsGet returns the next offsets stored for a log, by partition. It is
-	// empty for an unknown log.
-	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
-}
 
 // PayoutID identifies a payout.
 type PayoutID struct {
@@ -770,29 +433,6 @@ func (p *PayoutResolveParams) Resolution() rules.Resolution {
 	return rules.Resolution{Paid: p.Paid, TransactionKey: p.TransactionKey, Note: p.Note, By: p.By}
 }
 
-// Summaries reads, checks and repairs the counts of promotions. A summary is the
-// counts of a promotion's payouts that share a SummaryID above 0.
-type Summaries interface {
-	// SummaryList returns at most limit summaries of a promotion, ordered by ID.
-	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
-	// SummaryRecount returns the counts that the rows of a promotion add up to. It
-	// changes nothing.
-	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
-	// SummaryCompare returns the stored counts of a promotion and those that its
-	// rows add up to, from one snapshot.
-	//
-	// With repair it then corrects the stored counts that differ, including those
-	// of each summary. It adds the difference to them, because every other change
-	// moves rows and counts alike. So it holds no lock while it reads the rows. An
-	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
-	// again, in the same transaction. Before it returns, it compares again. If
-	// other programs keep changing the counts, it fails after a few tries.
-	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (Comparison, error)
-	// SharedKeys returns what payouts of a promotion have the transaction key of another
-	// one. It reads all rows of the promotion.
-	SharedKeys(ctx context.Context, id reward.PromotionID) (SharedKeys, error)
-}
-
 // SharedKeys are the payouts of a promotion whose transaction key another one has, too,
 // except those that a person has settled: one transfer may have paid several.
 type SharedKeys struct {
@@ -800,21 +440,6 @@ type SharedKeys struct {
 	// Key is one of the keys, and First and Last are two targets that have it.
 	Key         string
 	First, Last reward.TargetID
-}
-
-// DeadLetters stores messages that could not be read or processed.
-type DeadLetters interface {
-	// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
-	// offset and log is dropped.
-	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
-	// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
-	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
-	// DeadLetterList returns a page of dead letters by descending ID.
-	DeadLetterList(ctx context.Context, p DeadLetterListParams) ([]reward.DeadLetter, error)
-	// DeadLetterClose moves the OPEN dead letters among ids to REPLAYED or
-	// DISCARDED. It returns the IDs that it moved in ascending order, each once.
-	// Another status, or more than BatchMax ids, are CodeInvalid.
-	DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
 }
 
 // DeadLetterListParams selects a page of dead letters. An empty text means any.
@@ -828,35 +453,8 @@ type DeadLetterListParams struct {
 	BytesMax int
 }
 
-// Uploads stores uploads of targets. An open upload keeps its promotion from
-// completing until its lease expires by the clock of the database (see Clock).
-// A method that changes an upload returns CodeUploadNotFound if it does not exist.
-type Uploads interface {
-	// UploadOpen inserts an upload, and records its CreatedBy as an author of the
-	// promotion, as PromotionAuthorAdd does. While the upload is open, a repeat with the same
-	// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
-	// missing promotion is CodeNotFound.
-	UploadOpen(ctx context.Context, u Upload) error
-	// UploadExtend moves the end of the lease of an open upload. A closed upload is
-	// CodeIllegalState.
-	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
-	// UploadAddErrors stores rejected lines for the report. The first error of a
-	// line counts.
-	UploadAddErrors(ctx context.Context, id int64, errs []LineError) error
-	// UploadClose closes an upload and stores its totals. A repeat with the same
-	// totals changes nothing. Other totals are CodeIllegalState.
-	UploadClose(ctx context.Context, u Upload, now time.Time) error
-	// UploadGet returns an upload of a promotion, or CodeUploadNotFound.
-	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (Upload, error)
-	// UploadList returns at most limit uploads of a promotion by descending ID. Only
-	// IDs below before count; 0 starts at the newest.
-	UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]Upload, error)
-	// UploadErrors returns at most limit rejected lines with a number above after,
-	// by line.
-	UploadErrors(ctx context.Context, id int64, after int64, limit int) ([]LineError, error)
-}
-
-// Upload is one file of targets.
+// Upload is one file of targets. While it is open, it keeps its promotion from completing
+// until its lease expires by the clock of the database.
 type Upload struct {
 	ID          int64
 	PromotionID reward.PromotionID
@@ -886,19 +484,6 @@ type LineError struct {
 	Detail string
 }
 
-// Leases gives a name to one owner at a time. An instance leases its own name,
-// and in-process parts lease the names of what they must own alone. The clock
-// of the database decides when a lease expires.
-type Leases interface {
-	// LeaseTake takes a lease that is free, expired or already held by Owner. The
-	// lease then lasts for TTL from now. If another owner holds it, OK is false
-	// and the result names that owner. An Among that cannot begin a name is
-	// CodeInvalid.
-	LeaseTake(ctx context.Context, p LeaseTakeParams) (Lease, error)
-	// LeaseRelease releases the lease if owner holds it. Otherwise it does nothing.
-	LeaseRelease(ctx context.Context, name, owner string) error
-}
-
 // LeaseTakeParams asks for a lease.
 type LeaseTakeParams struct {
 	Name  string
@@ -909,7 +494,8 @@ type LeaseTakeParams struct {
 	Among string
 }
 
-// Lease is the result of LeaseTake.
+// Lease is the result of LeaseTake. A lease gives a name to one owner at a time: an
+// instance leases its own name, and parts of it the names of what they must own alone.
 type Lease struct {
 	OK    bool
 	Owner string // the current owner
@@ -922,34 +508,8 @@ type Lease struct {
 // InstanceRetention is how long an instance is listed after its last heartbeat.
 const InstanceRetention = 24 * time.Hour
 
-// Instances lists the running instances, for each other and for operators. Its
-// times come from the clock of the database.
-type Instances interface {
-	// InstanceHeartbeat stores what an instance does and that it is alive for ttl
-	// from now, and returns how many instances are alive, including this one. It
-	// also removes instances that were last seen InstanceRetention ago or earlier. A text that
-	// the database cannot store is CodeInvalid.
-	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
-	// InstanceRemove removes an instance that stops normally. A missing one is no
-	// error.
-	InstanceRemove(ctx context.Context, name string) error
-	// InstanceList returns every instance seen within InstanceRetention, ordered
-	// by the bytes of its name.
-	InstanceList(ctx context.Context) ([]Instance, error)
-	// InstanceOtherApprovals returns the names of the instances that are alive and whose
-	// Approvals differ, ordered by their bytes. It leaves out instances of a version that
-	// stores none.
-	InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error)
-	// InstanceReportDead returns the names of the instances that died and were not
-	// returned before, to this or another caller, ordered by their bytes. An instance
-	// that is alive again can be returned again.
-	InstanceReportDead(ctx context.Context) ([]string, error)
-	// InstanceAlive returns the names of the instances that are alive, ordered by
-	// their bytes. It reads nothing else, so it stays cheap with many pools.
-	InstanceAlive(ctx context.Context) ([]string, error)
-}
-
-// Instance is what a running process of Largesse reports about itself.
+// Instance is what a running process of Largesse reports about itself. Its times come
+// from the clock of the database.
 type Instance struct {
 	Name      string // its consumers are named Name, "-" and an index
 	Version   string
@@ -990,24 +550,6 @@ type InstancePool struct {
 	StartedAt   time.Time            `json:"startedAt"`
 }
 
-// Webhooks stores deliveries to the webhooks of promotions until they end. A
-// delivery is recorded in the same transaction as its cause: PromotionComplete
-// records EventFinished, PromotionMove and PromotionJudge the Event of their
-// parameters.
-type Webhooks interface {
-	// WebhookClaim returns at most limit open deliveries that are due at now,
-	// ordered by At, then ID. No other caller can claim them before until. A new
-	// delivery is due at once.
-	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
-	// WebhookDone ends a delivery that succeeded or was abandoned. Status is the
-	// HTTP status; 0 means no response. An unknown or ended delivery stays as it
-	// is.
-	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
-	// WebhookReschedule counts a failed attempt. The delivery is due again at
-	// nextAt. An unknown or ended delivery stays as it is.
-	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
-}
-
 // The events of webhooks.
 const (
 	EventFinished = "promotion.finished" // COMPLETED, or CANCELLED with FinishedAt
@@ -1016,7 +558,8 @@ const (
 	EventApproval = "promotion.paused.approval" // for endpoints only
 )
 
-// WebhookDelivery is one event to deliver to one webhook.
+// WebhookDelivery is one event to deliver to the webhook of a promotion. It is recorded in
+// the same transaction as its cause.
 type WebhookDelivery struct {
 	ID             int64
 	PromotionID    reward.PromotionID
@@ -1024,24 +567,6 @@ type WebhookDelivery struct {
 	URL            string // the promotion's URL when the event was recorded
 	FailedAttempts int
 	At             time.Time // when the event was recorded
-}
-
-// Reconciliations stores the reports of reconciliations and the restore mark.
-type Reconciliations interface {
-	// ReconciliationSave stores a report under its ID and replaces an earlier one.
-	// Its bytes are returned unchanged.
-	ReconciliationSave(ctx context.Context, r Reconciliation) error
-	// ReconciliationGet returns a report, or CodeReconciliationNotFound.
-	ReconciliationGet(ctx context.Context, id int64) (Reconciliation, error)
-	// ReconciliationList returns at most limit reports without their texts, by
-	// descending ID. The first has an ID below before, unless before is 0.
-	ReconciliationList(ctx context.Context, before int64, limit int) ([]Reconciliation, error)
-	// RestoreMarkSet records that the database was restored from a backup. Charges
-	// may then exist that its rows do not show. A time before the recorded one
-	// changes nothing.
-	RestoreMarkSet(ctx context.Context, at time.Time) error
-	// RestoreMark returns the time that RestoreMarkSet recorded; zero means never.
-	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
 // Reconciliation is a report as JSON.

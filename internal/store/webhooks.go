@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -30,58 +29,6 @@ const (
 // WebhookEndpointsMax limits the endpoints, because each event is recorded for each of
 // them.
 const WebhookEndpointsMax = 50
-
-// WebhookEndpoints stores the receivers of events and what is delivered to them.
-//
-// An event is recorded for each enabled endpoint that asks for it, in the same
-// transaction as the change that it reports. All times are the database's.
-type WebhookEndpoints interface {
-	// WebhookEndpointCreate stores an endpoint under its ID, or returns CodeExists. It
-	// returns CodeTooManyEndpoints if there are WebhookEndpointsMax already.
-	WebhookEndpointCreate(ctx context.Context, e WebhookEndpoint) (WebhookEndpoint, error)
-	// WebhookEndpointList returns all endpoints by descending ID, with their pending
-	// deliveries, of which it counts at most limit per endpoint.
-	WebhookEndpointList(ctx context.Context, limit int) ([]WebhookEndpoint, error)
-	// WebhookEndpointGet returns an endpoint, or CodeEndpointNotFound.
-	WebhookEndpointGet(ctx context.Context, id int64, limit int) (WebhookEndpoint, error)
-	// WebhookEndpointChange changes what p names. Enabling an endpoint forgets why it
-	// was disabled, and its failures. Its pending deliveries are due as they were. Another
-	// URL comes with p.NewSecret, and no earlier secret is valid.
-	WebhookEndpointChange(ctx context.Context, id int64, p WebhookEndpointChange) (WebhookEndpoint, error)
-	// WebhookEndpointRotate replaces the secret. The previous one is valid for a time.
-	WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (WebhookEndpoint, error)
-	// WebhookEndpointDelete deletes an endpoint. WebhookDeliveryTrim deletes its
-	// deliveries.
-	WebhookEndpointDelete(ctx context.Context, id int64) error
-
-	// WebhookEndpointsDue returns the enabled endpoints with a delivery that is due.
-	WebhookEndpointsDue(ctx context.Context) ([]WebhookEndpoint, error)
-	// WebhookDeliveryClaim returns at most limit pending deliveries of an endpoint that
-	// are due, the longest due first. No other caller can claim them during the lease.
-	WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]EndpointDelivery, error)
-	// WebhookDeliveryRecord stores an attempt and what follows from it. It reports
-	// whether it disabled the endpoint. A delivery that is not pending any more stays as it
-	// is, and one that was deleted is ignored.
-	WebhookDeliveryRecord(ctx context.Context, a WebhookAttemptRecord) (disabled bool, err error)
-	// WebhookDeliveryList returns a page of deliveries of an endpoint by descending ID.
-	WebhookDeliveryList(ctx context.Context, p WebhookDeliveryListParams) ([]EndpointDelivery, error)
-	// WebhookDeliveryGet returns a delivery and its attempts, or CodeDeliveryNotFound.
-	WebhookDeliveryGet(ctx context.Context, endpoint, id int64) (EndpointDelivery, error)
-	// WebhookDeliveryResend makes a delivery pending and due, with all its tries left. It
-	// returns CodeEndpointDisabled if the endpoint is disabled.
-	WebhookDeliveryResend(ctx context.Context, endpoint, id int64) (EndpointDelivery, error)
-	// WebhookDeliveryTest records WebhookTest for an endpoint, or returns
-	// CodeEndpointDisabled.
-	WebhookDeliveryTest(ctx context.Context, endpoint int64) (EndpointDelivery, error)
-	// WebhookDeliveryOwners returns the IDs of endpoints with deliveries, also of deleted
-	// endpoints.
-	WebhookDeliveryOwners(ctx context.Context) ([]int64, error)
-	// WebhookDeliveryTrim limits what is stored for an endpoint. It deletes old
-	// deliveries, abandons pending ones that are too old, and deletes what belonged to a
-	// deleted endpoint. If too many are pending, it drops the oldest bulk events among
-	// them.
-	WebhookDeliveryTrim(ctx context.Context, p WebhookTrimParams) (WebhookTrimResult, error)
-}
 
 // WebhookEndpoint is a receiver of events.
 type WebhookEndpoint struct {
@@ -133,7 +80,9 @@ const (
 	WebhookAbandoned
 )
 
-// EndpointDelivery is an event to deliver to an endpoint.
+// EndpointDelivery is an event to deliver to an endpoint. It is recorded for each enabled
+// endpoint that asks for it, in the same transaction as the change that it reports. All
+// times are the database's.
 type EndpointDelivery struct {
 	ID         int64
 	EndpointID int64

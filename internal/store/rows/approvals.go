@@ -17,7 +17,9 @@ const (
 	listAuthors = `SELECT author FROM promotion_authors WHERE promotion_id = $1`
 )
 
-// PromotionAuthorAdd records who changes a promotion or adds targets to it.
+// PromotionAuthorAdd records who changes a promotion or adds targets to it, before
+// they do so. It ends a rejection, and increases the revision. An unknown promotion
+// is no error: it may be created later.
 func (t *Tables) PromotionAuthorAdd(ctx context.Context, id reward.PromotionID, author string) error {
 	if err := store.CheckText("author", author); err != nil {
 		return err
@@ -88,7 +90,11 @@ FROM g WHERE m.id = g.id AND m.currency = g.currency AND m.day_granted IS DISTIN
 var isGranted = `SELECT coalesce(m.day_granted >= ` + Worth + `, true)
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1`
 
-// PromotionGrant grants a promotion its worth from the amount per day of its authors.
+// PromotionGrant grants a promotion its worth from the amount per day of its authors,
+// and reports whether it has it then. That is so if the worth and the grants of the last
+// rules.GrantsDay to other promotions in its currency, with one of the same authors, are
+// at most PerDay. Names are compared without the case of their ASCII letters. A
+// promotion without an author needs no grant.
 func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error) {
 	err = t.db.Write(ctx, "grant a promotion its worth", func() []Statement {
 		granted = false
@@ -101,7 +107,8 @@ func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParam
 	return granted && err == nil, err
 }
 
-// PromotionAuthors returns the authors of a promotion.
+// PromotionAuthors returns everybody who created or changed a promotion with this
+// ID, or added targets to it, also before it was deleted and created again.
 func (t *Tables) PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error) {
 	authors, err := list(ctx, t.db.Read, "list the authors of a promotion", scanText, listAuthors, int64(id))
 	slices.Sort(authors)
@@ -124,9 +131,15 @@ var (
 WHERE id = $1`
 )
 
-// PromotionApprove approves the targets of a promotion. Targets that are saved after it was
-// read, and before its counts are locked, are approved too, unless the caller has seen others:
-// an approval that expected the targets of its read would never get its turn during an upload.
+// PromotionApprove approves all targets that a DRAFT, RUNNING or PAUSED promotion
+// has, replaces an earlier approval and ends a rejection. It decides under the
+// lock of the counts. Another status is CodeIllegalState, and a promotion that is
+// not as the caller has seen it is CodePreconditionFailed. A name that the database
+// cannot store is CodeInvalid.
+//
+// Targets that are saved after it was read, and before its counts are locked, are approved
+// too, unless the caller has seen others: an approval that expected the targets of its
+// read would never get its turn during an upload.
 func (t *Tables) PromotionApprove(ctx context.Context, p store.PromotionApproveParams) (store.PromotionView, error) {
 	if err := store.CheckText("approver", p.By); err != nil {
 		return store.PromotionView{}, err
@@ -145,7 +158,9 @@ func (t *Tables) PromotionApprove(ctx context.Context, p store.PromotionApproveP
 	return v, err
 }
 
-// PromotionReject rejects a promotion.
+// PromotionReject withdraws an approval and records who rejected the promotion,
+// and why. A RUNNING promotion becomes PAUSED. Only a DRAFT, RUNNING or PAUSED one
+// can be rejected; another status is CodeIllegalState.
 func (t *Tables) PromotionReject(ctx context.Context, p store.PromotionRejectParams) (reward.Promotion, error) {
 	if err := store.CheckText("person who rejects", p.By); err != nil {
 		return reward.Promotion{}, err
@@ -168,9 +183,12 @@ OR EXISTS (SELECT 1 FROM payouts p :by_open WHERE p.promotion_id = $1 AND p.stat
     AND p.approval_round < m.approved_rounds))`
 }
 
-// PromotionAwaitApproval pauses a promotion that waits for an approval. It compares no
-// counts: an approval changes the row of the promotion, and without one nothing that is
-// approved can be added but by a retry, which comes a moment later then.
+// PromotionAwaitApproval pauses a RUNNING promotion that needs an approval
+// (rules.ApprovalNeeded) and has no approved target left to dispatch, and reports
+// whether it did.
+//
+// It compares no counts: an approval changes the row of the promotion, and without one
+// nothing that is approved can be added but by a retry, which comes a moment later then.
 func (t *Tables) PromotionAwaitApproval(ctx context.Context, p store.PromotionAwaitApprovalParams) (bool, error) {
 	const what = "pause a promotion for its approval"
 	_, paused, err := t.changePromotion(ctx, what, p.ID, func(v store.PromotionView) (promotionChange, error) {

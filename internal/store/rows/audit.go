@@ -9,7 +9,9 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// AuditBegin adds a line to the audit.
+// AuditBegin adds a line. It ignores EndedAt, Status and Code. A known ID is
+// CodeExists. An ID below 1 and a text that the database cannot store are
+// CodeInvalid.
 func (t *Tables) AuditBegin(ctx context.Context, l store.AuditLine) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -29,12 +31,14 @@ WHERE id = $1 AND ended_at IS NULL`
 
 const dropAudit = `DELETE FROM audit WHERE id = $1 AND ended_at IS NULL`
 
-// AuditDrop deletes a line of the audit.
+// AuditDrop deletes a line that has no end, of a change that was refused and is counted
+// elsewhere.
 func (t *Tables) AuditDrop(ctx context.Context, id int64) error {
 	return t.exec(ctx, "drop an audit line", dropAudit, id)
 }
 
-// AuditEnd ends a line of the audit.
+// AuditEnd ends a line. An unknown or ended line stays as it is. If status says that
+// the change was refused, only store.AuditRefusedMax characters of Detail are kept.
 func (t *Tables) AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error {
 	return t.exec(ctx, "end an audit line", endAudit, id, now, status, reward.SanitizeText(code))
 }
@@ -78,7 +82,8 @@ func (d Dialect) auditSQL(p store.AuditListParams) (sql string, args []any) {
 SELECT ` + columns + ` FROM page JOIN audit ON id = line ORDER BY id DESC`, args
 }
 
-// AuditList returns a page of the audit by descending ID.
+// AuditList returns a page of lines by descending ID. A text that no line can
+// have is CodeInvalid.
 func (t *Tables) AuditList(ctx context.Context, p store.AuditListParams) ([]store.AuditLine, error) {
 	if err := p.Check(); err != nil {
 		return nil, err

@@ -61,7 +61,8 @@ func AddDeadLetters(ls []reward.DeadLetter) []Statement {
 	return statements
 }
 
-// DeadLetterAdd stores messages that could not be read or processed.
+// DeadLetterAdd stores dead letters as OPEN. One with a known source, partition,
+// offset and log is dropped.
 func (t *Tables) DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error {
 	if len(ls) == 0 {
 		return nil
@@ -83,7 +84,7 @@ func scanLetter(scan Scan, l *reward.DeadLetter) error {
 	return err
 }
 
-// DeadLetterGet returns one dead letter.
+// DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error) {
 	found, err := list(ctx, t.db.Read, "read a dead letter", scanLetter, lettersFrom("dead_letters", math.MaxInt32)+`WHERE id = $1`, id)
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
@@ -132,8 +133,11 @@ func (t *Tables) DeadLetterList(ctx context.Context, p store.DeadLetterListParam
 
 const closeLetter = `UPDATE dead_letters SET status = $2, settled_at = $3, settled_by = $4 WHERE id = $1 AND status = 'OPEN' RETURNING id`
 
-// DeadLetterClose closes OPEN dead letters. It locks them in the order of their
-// IDs.
+// DeadLetterClose moves the OPEN dead letters among ids to REPLAYED or
+// DISCARDED. It returns the IDs that it moved in ascending order, each once.
+// Another status, or more than store.BatchMax ids, are CodeInvalid.
+//
+// It locks them in the order of their IDs.
 func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error) {
 	if err := store.CheckDeadLetterClose(ids, to); err != nil {
 		return nil, err

@@ -28,7 +28,18 @@ RETURNING key`
 DELETE FROM idempotency_keys WHERE key IN (SELECT key FROM old)`
 )
 
-// IdempotencyBegin claims a key for the caller.
+// IdempotencyBegin claims a key for the caller. If many callers try at once,
+// one of them succeeds. The claim succeeds in two cases:
+//
+//   - The key is unknown or expired.
+//   - The key has the same fingerprint and no answer, and its last owner
+//     released it or let its Lease pass. Again is then set, and ID is the one
+//     that was reserved first.
+//
+// Otherwise nothing changes, Claimed is false, and the record is returned as it
+// is: finished, owned by another caller, or with another fingerprint.
+//
+// Each call also removes some expired keys, at most store.IdempotencyForgets.
 func (t *Tables) IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginParams) (store.IdempotencyRecord, error) {
 	leaseEnded, expired := p.Now.Add(-p.Lease), p.Now.Add(-p.Kept)
 	var r store.IdempotencyRecord
@@ -57,7 +68,9 @@ WHERE key = $1 AND begun_at = $2 AND (answer IS NULL OR answer = $3) RETURNING k
 	releaseKey = `UPDATE idempotency_keys SET begun_at = $3 WHERE key = $1 AND begun_at = $2 AND answer IS NULL`
 )
 
-// IdempotencyFinish stores the answer.
+// IdempotencyFinish stores the answer and reports whether it did. It expects
+// that the caller still owns the key, which it began at begunAt. It changes
+// nothing if the key has another answer; a repeat with the same one succeeds.
 func (t *Tables) IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error) {
 	if answer == nil {
 		answer = []byte{} // NULL means that there is no answer
@@ -65,12 +78,15 @@ func (t *Tables) IdempotencyFinish(ctx context.Context, key []byte, begunAt time
 	return t.change(ctx, "finish an idempotency key", finishKey, key, begunAt, answer)
 }
 
-// IdempotencyDrop removes a key.
+// IdempotencyDrop removes a key whose request had no effect. It changes nothing
+// if the key has an answer, or if the caller no longer owns it.
 func (t *Tables) IdempotencyDrop(ctx context.Context, key []byte, begunAt time.Time) error {
 	return t.exec(ctx, "drop an idempotency key", dropKey, key, begunAt)
 }
 
-// IdempotencyRelease lets the next caller claim a key at once.
+// IdempotencyRelease ends the ownership of a key whose request has an unknown
+// result. The next caller with the same fingerprint claims it at once, with
+// Again set. It changes nothing where IdempotencyDrop changes nothing.
 func (t *Tables) IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error {
 	return t.exec(ctx, "release an idempotency key", releaseKey, key, begunAt, time.Unix(0, 0))
 }

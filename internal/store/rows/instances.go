@@ -37,7 +37,11 @@ FROM (SELECT :clock AS now) c JOIN instances i ON i.seen_at > c.now - CAST($1 AS
 	aliveInstances = `SELECT i.name FROM (SELECT :clock AS now) c JOIN instances i ON i.alive_until > c.now`
 )
 
-// InstanceHeartbeat stores what an instance does, and counts those that are alive.
+// InstanceHeartbeat stores what an instance does and that it is alive for ttl
+// from now, and returns how many instances are alive, including this one. It
+// also removes instances that were last seen store.InstanceRetention ago or earlier. A text that
+// the database cannot store is CodeInvalid.
+//
 // It writes its own row first, and waits for no lock of the rows that it deletes.
 func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl time.Duration) (alive int, err error) {
 	e, err := i.Encode()
@@ -54,14 +58,18 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	return alive, err
 }
 
-// InstanceOtherApprovals returns the living instances with other settings of approvals.
+// InstanceOtherApprovals returns the names of the instances that are alive and whose
+// Approvals differ, ordered by their bytes. It leaves out instances of a version that
+// stores none.
 func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error) {
 	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanText, t.otherApprovals, approvals)
 	slices.Sort(names)
 	return names, err
 }
 
-// InstanceReportDead returns the instances that died, once.
+// InstanceReportDead returns the names of the instances that died and were not
+// returned before, to this or another caller, ordered by their bytes. An instance
+// that is alive again can be returned again.
 func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
 	var names []string
 	err := t.db.Write(ctx, "report dead instances", func() []Statement {
@@ -72,7 +80,8 @@ func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// InstanceRemove removes an instance that stops normally.
+// InstanceRemove removes an instance that stops normally. A missing one is no
+// error.
 func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 	if err := store.CheckText("instance name", name); err != nil {
 		return err
@@ -80,7 +89,8 @@ func (t *Tables) InstanceRemove(ctx context.Context, name string) error {
 	return t.exec(ctx, "remove an instance", `DELETE FROM instances WHERE name = $1`, name)
 }
 
-// InstanceList returns the instances, ordered by name.
+// InstanceList returns every instance seen within store.InstanceRetention, ordered
+// by the bytes of its name.
 func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 	return list(ctx, t.db.Read, "list instances", func(scan Scan, i *store.Instance) error {
 		var e store.EncodedInstance
@@ -91,7 +101,8 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 	}, t.listInstances, store.InstanceRetention)
 }
 
-// InstanceAlive returns the names of the instances that are alive.
+// InstanceAlive returns the names of the instances that are alive, ordered by
+// their bytes. It reads nothing else, so it stays cheap with many pools.
 func (t *Tables) InstanceAlive(ctx context.Context) ([]string, error) {
 	names, err := list(ctx, t.db.Read, "list living instances", scanText, t.aliveInstances)
 	slices.Sort(names)

@@ -24,7 +24,9 @@ func scanKey(scan Scan, k *store.APIKey) error {
 		(*at)(&k.LastUsedAt), (*at)(&k.RevokedAt), &k.RevokedBy)
 }
 
-// APIKeyCreate inserts a key.
+// APIKeyCreate inserts a key. A known ID or Hash is CodeExists. An ID below 1, a
+// Hash of the wrong length and a text that the database cannot store are
+// CodeInvalid. LastUsedAt, RevokedAt and RevokedBy are ignored.
 func (t *Tables) APIKeyCreate(ctx context.Context, k store.APIKey) error {
 	if err := k.Check(); err != nil {
 		return err
@@ -38,18 +40,22 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
 	return err
 }
 
-// APIKeyByHash returns the key with a hash.
+// APIKeyByHash returns the key with a hash, even if it is revoked or expired,
+// or CodeAPIKeyNotFound.
 func (t *Tables) APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error) {
 	found, err := list(ctx, t.db.Read, "find an API key", scanKey, keyByHash, hash)
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key"))
 }
 
-// APIKeyList returns a page of keys by descending ID.
+// APIKeyList returns at most limit keys by descending ID. Only IDs below before
+// count; 0 starts at the newest.
 func (t *Tables) APIKeyList(ctx context.Context, before int64, limit int) ([]store.APIKey, error) {
 	return list(ctx, t.db.Read, "list API keys", scanKey, listKeys, below(before), max(limit, 0))
 }
 
-// APIKeyRevoke revokes a key permanently.
+// APIKeyRevoke revokes a key permanently and returns it. A repeat changes
+// nothing. A missing key is CodeAPIKeyNotFound. A by that the database cannot
+// store is CodeInvalid.
 func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time.Time) (store.APIKey, error) {
 	if err := store.CheckText("revoker of an API key", by); err != nil {
 		return store.APIKey{}, err
@@ -65,15 +71,18 @@ func (t *Tables) APIKeyRevoke(ctx context.Context, id int64, by string, now time
 	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no API key %d", id))
 }
 
-// APIKeyMakers returns who made each key.
+// APIKeyMakers returns who made each key, including revoked ones, ordered by ID.
 func (t *Tables) APIKeyMakers(ctx context.Context) ([]store.APIKeyMaker, error) {
 	return list(ctx, t.db.ReadLong, "list the makers of API keys", func(scan Scan, k *store.APIKeyMaker) error {
 		return scan(&k.ID, &k.Name, &k.CreatedBy, (*at)(&k.ExpiresAt), (*at)(&k.RevokedAt))
 	}, `SELECT id, name, created_by, expires_at, revoked_at FROM api_keys ORDER BY id`)
 }
 
-// APIKeyUsed records when keys were last used. It locks them in the order of
-// their IDs.
+// APIKeyUsed records when keys were last used, by ID, for at most store.BatchMax keys.
+// A time before the recorded one changes nothing, and neither does an unknown
+// ID.
+//
+// It locks them in the order of their IDs.
 func (t *Tables) APIKeyUsed(ctx context.Context, used map[int64]time.Time) error {
 	if len(used) == 0 {
 		return nil

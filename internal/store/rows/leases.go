@@ -19,8 +19,10 @@ WHERE l.owner = excluded.owner OR l.until <= :clock RETURNING name`
 WHERE substr(name, 1, length(CAST($1 AS text))) = CAST($1 AS text) AND until > :clock`
 )
 
-// LeaseTake takes a lease that is free, expired or already held by the owner.
-// The clock of the database decides.
+// LeaseTake takes a lease that is free, expired or already held by Owner. The
+// lease then lasts for TTL from now. If another owner holds it, OK is false
+// and the result names that owner. An Among that cannot begin a name is
+// CodeInvalid.
 func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.Lease, error) {
 	if err := store.CheckText("prefix", p.Among); err != nil {
 		return store.Lease{}, err
@@ -48,7 +50,7 @@ func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.
 
 func scanText(scan Scan, text *string) error { return scan(text) }
 
-// LeaseRelease releases a lease if owner holds it.
+// LeaseRelease releases the lease if owner holds it. Otherwise it does nothing.
 func (t *Tables) LeaseRelease(ctx context.Context, name, owner string) error {
 	return t.exec(ctx, "release a lease", `DELETE FROM leases WHERE name = $1 AND owner = $2`, name, owner)
 }

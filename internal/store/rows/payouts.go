@@ -92,7 +92,8 @@ func scanPayout(scan Scan, p *reward.Payout) error {
 	return err
 }
 
-// PayoutUnknown returns a page of UNKNOWN payouts of all promotions.
+// PayoutUnknown returns a page of the UNKNOWN payouts of all promotions, ordered by
+// the time at which they became UNKNOWN, then by promotion and target.
 func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams) ([]reward.Payout, error) {
 	after := p.After
 	if after.Since.IsZero() {
@@ -108,7 +109,9 @@ func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams)
 	return list(ctx, t.db.ReadLong, "list UNKNOWN payouts of a user", scanPayout, t.listUnknownOf, append(args, p.UserID)...)
 }
 
-// PayoutOldest returns since when the oldest payouts wait.
+// PayoutOldest returns since when the oldest READY and UNKNOWN payouts wait, and since
+// when READY ones wait without any dispatch. It looks for READY ones in the first
+// store.OldestPromotionsMax RUNNING promotions that have any.
 func (t *Tables) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
 	found, err := list(ctx, t.db.ReadLong, "find the oldest payouts", func(scan Scan, o *store.OldestPayouts) error {
 		return scan((*at)(&o.ReadySince), (*at)(&o.UnknownSince), (*at)(&o.StalledSince))
@@ -116,7 +119,9 @@ func (t *Tables) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) 
 	return first(found, err, nil)
 }
 
-// PayoutErrors counts the payouts of a promotion by error code.
+// PayoutErrors counts the FAILED, RETRYING and UNKNOWN payouts of a promotion by
+// their error code, most payouts first. It counts the first store.PayoutErrorsMax codes
+// in alphabetical order.
 func (t *Tables) PayoutErrors(ctx context.Context, id reward.PromotionID) ([]store.PayoutError, error) {
 	found, err := list(ctx, t.db.ReadLong, "count error codes", func(scan Scan, e *store.PayoutError) error {
 		var target *int64

@@ -11,10 +11,15 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// PromotionMove changes the status of a promotion. It compares no counts. An approval, a
-// rejection, and what voids an approval change the row of the promotion, and every dispatch
-// checks the approval again under the lock of the counts; so rows that are saved or finished
-// meanwhile are as those of a moment later.
+// PromotionMove changes the status and returns the promotion afterwards. A
+// status that is not in From is CodeIllegalState, and nothing changes.
+//
+// DRAFT → RUNNING sets StartedAt. Leaving PAUSED clears the reason. A move to
+// CANCELLED does not set FinishedAt: PromotionComplete does.
+//
+// It compares no counts. An approval, a rejection, and what voids an approval change the
+// row of the promotion, and every dispatch checks the approval again under the lock of the
+// counts; so rows that are saved or finished meanwhile are as those of a moment later.
 func (t *Tables) PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error) {
 	v, _, err := t.changePromotion(ctx, "change the status of a promotion", p.ID, func(v store.PromotionView) (promotionChange, error) {
 		next, err := rules.Move(v.Promotion, p.From, p.To, p.By, p.Reason, p.Now)
@@ -29,7 +34,8 @@ func (t *Tables) PromotionMove(ctx context.Context, p store.PromotionMoveParams)
 	return v.Promotion, err
 }
 
-// PromotionClose records that no more targets will come.
+// PromotionClose records that no more targets will come. The promotion may
+// then complete below its expected count.
 func (t *Tables) PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error) {
 	v, _, err := t.changePromotion(ctx, "close a promotion", id, func(v store.PromotionView) (promotionChange, error) {
 		v.Closed = true
@@ -38,9 +44,13 @@ func (t *Tables) PromotionClose(ctx context.Context, id reward.PromotionID) (rew
 	return v.Promotion, err
 }
 
-// PromotionChange changes the settings of a promotion. Under the lock of the counts, a new
-// budget must still not be below what is spent, and a new currency must still have no
-// amounts: a decision by other counts may be right, but these limits must hold.
+// PromotionChange changes the settings of a promotion by
+// rules.PromotionChange, whose Apply says which errors it returns. It returns
+// the promotion afterwards. What limits it by the counts holds under their lock.
+//
+// Under the lock of the counts, a new budget must still not be below what is spent, and a
+// new currency must still have no amounts: a decision by other counts may be right, but
+// these limits must hold.
 func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error) {
 	if err := store.CheckText("author", c.By); err != nil {
 		return store.PromotionView{}, err
@@ -123,7 +133,14 @@ func (c *promotionChange) expect(sql string, v store.PromotionView, states []rew
 	c.underLock, c.counts = true, &Statement{SQL: sql, Args: args, Must: true}
 }
 
-// PromotionJudge ends the canary of a promotion.
+// PromotionJudge ends the canary of a RUNNING promotion. It returns the status
+// afterwards and reports whether it changed anything.
+//
+// It does nothing unless the canary is decided (rules.CanaryDecided) and not
+// yet judged. It decides under the lock of the promotion's counts. A good
+// canary (rules.CanaryGood) is marked as judged. A bad one is marked as judged
+// too, and pauses the promotion with Reason. Resuming the promotion then pays
+// the other targets.
 func (t *Tables) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error) {
 	v, judged, err := t.changePromotion(ctx, "judge a canary", p.ID, func(v store.PromotionView) (promotionChange, error) {
 		c := promotionChange{at: p.Now}
@@ -149,10 +166,22 @@ WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4 AND (p.looked_at IS NU
 ORDER BY p.due_at, p.target_id LIMIT 1`
 )
 
-// PromotionComplete ends a promotion that has nothing left to do. It reads what else blocks
-// the end after the counts, which must then still be the same. A lookup only stops blocking:
-// without QUEUED rows, no row becomes UNKNOWN. An upload that begins meanwhile is no harm:
-// its first target makes the promotion RUNNING again.
+// PromotionComplete ends a promotion that has nothing left to do, and reports
+// whether it did. It decides under the lock of the promotion's counts.
+//
+// No payout may be READY, QUEUED or RETRYING. In addition:
+//
+//   - A RUNNING promotion becomes COMPLETED if no upload has a lease that is
+//     valid at now. Its expected count (if any) must be reached, or it must be
+//     closed.
+//   - A CANCELLED promotion gets its FinishedAt if PayoutSettle has written,
+//     for every payout that is still UNKNOWN, a result whose BeganAt is
+//     SettleFrom + settleAfter or later. Such a result was inconclusive: any
+//     other would have ended UNKNOWN.
+//
+// It reads what else blocks the end after the counts, which must then still be the same. A
+// lookup only stops blocking: without QUEUED rows, no row becomes UNKNOWN. An upload that
+// begins meanwhile is no harm: its first target makes the promotion RUNNING again.
 func (t *Tables) PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error) {
 	const what = "complete a promotion"
 	_, ended, err := t.changePromotion(ctx, what, id, func(v store.PromotionView) (promotionChange, error) {

@@ -10,7 +10,16 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// PromotionCreate inserts a DRAFT or completes a registered promotion.
+// PromotionCreate inserts a DRAFT promotion and returns it as stored.
+//
+// A DRAFT that Kafka registered is completed with the fields of p (name,
+// amount and so on), but only once. A known ID of another type is
+// CodeTypeMismatch. Any other known ID is CodeExists.
+//
+// Weight 0 becomes 1. Version is ignored: a new promotion has 1, and a
+// completion counts as a change. CreatedBy becomes an author (PromotionAuthors).
+// Nothing is approved afterwards, even if the registered DRAFT was. The progress
+// fields of p.Canary are ignored.
 func (t *Tables) PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error) {
 	if err := store.CheckPromotion(p); err != nil {
 		return reward.Promotion{}, err
@@ -37,9 +46,16 @@ func (t *Tables) PromotionCreate(ctx context.Context, p reward.Promotion) (rewar
 	return v.Promotion, nil
 }
 
-// PromotionRegister makes sure that the promotions named by Kafka exist. It inserts them
-// first, and starts them in a second transaction, which sees their authors. If the process
-// dies between the two, the record is delivered again.
+// PromotionRegister makes sure that the promotions named by Kafka records
+// exist. store.Registration says what changes. No DRAFT starts that is
+// rejected or, with approvalAbove, rules.StartsEarly at now.
+//
+// It returns one promotion per registration, in order, as it is afterwards. A
+// registration of another type changes nothing and is no error: the caller
+// compares the types.
+//
+// It inserts them first, and starts them in a second transaction, which sees their
+// authors. If the process dies between the two, the record is delivered again.
 func (t *Tables) PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error) {
 	const what = "register promotions"
 	merged := store.MergeRegistrations(rs)
@@ -124,8 +140,10 @@ func (d Dialect) registeredSQL() string {
 FROM ` + joinCounts + ` WHERE m.id ` + d.Among + ` ORDER BY m.id`
 }
 
-// PromotionDelete removes a DRAFT and all its rows. The lock of its counts keeps payouts from
-// being saved meanwhile.
+// PromotionDelete removes a DRAFT and all its rows. Another status is
+// CodeIllegalState.
+//
+// The lock of its counts keeps payouts from being saved meanwhile.
 func (t *Tables) PromotionDelete(ctx context.Context, id reward.PromotionID) error {
 	const what = "delete a promotion"
 	return whileStale(what, func() error {

@@ -59,7 +59,7 @@ func (d Dialect) dueSQL() string {
 		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
 }
 
-// PromotionGet returns a promotion with its counts.
+// PromotionGet returns a promotion with its counts, or CodeNotFound.
 func (t *Tables) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
 	return t.promotion(ctx, "read a promotion", id)
 }
@@ -71,6 +71,7 @@ func (t *Tables) promotion(ctx context.Context, what string, id reward.Promotion
 }
 
 // PromotionViews returns the promotions among ids that exist, ordered by ID.
+// More than store.BatchMax ids are CodeInvalid.
 func (t *Tables) PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error) {
 	if err := store.CheckViews(ids); err != nil {
 		return nil, err
@@ -78,7 +79,8 @@ func (t *Tables) PromotionViews(ctx context.Context, ids []reward.PromotionID) (
 	return list(ctx, t.db.Read, "read promotions", scanView, t.viewsOf, ids)
 }
 
-// PromotionList returns a page of promotions.
+// PromotionList returns a page of promotions. A text that no promotion can have
+// is CodeInvalid.
 func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -87,24 +89,31 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 	return list(ctx, t.db.Read, "list promotions", scanDetails, sql, args...)
 }
 
-// PromotionDue returns the DRAFTs whose StartsAt has passed.
+// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
+// ordered by StartsAt, then ID.
 func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
 	return list(ctx, t.db.Read, "list due promotions", scanView, t.duePromotions, now, max(limit, 0))
 }
 
-// PromotionActive returns the promotions that still need work.
+// PromotionActive returns the promotions that still need work, ordered by ID:
+// RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
+// not marked as destroyed.
 func (t *Tables) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
 	return list(ctx, t.db.Read, "list active promotions", scanView, t.activePromotions)
 }
 
-// PromotionStreamDestroyed marks the stream of a final promotion as destroyed.
+// PromotionStreamDestroyed marks the stream of a COMPLETED or CANCELLED
+// promotion as destroyed, and reports whether it did. It expects the
+// LastDispatchedAt that the caller has read, so that a stream with newer
+// entries is not marked. A missing promotion is no error.
 func (t *Tables) PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error) {
 	return t.change(ctx, "mark a stream as destroyed", `UPDATE promotions SET stream_gone = true
 WHERE id = $1 AND status IN ('COMPLETED', 'CANCELLED') AND last_dispatched_at IS NOT DISTINCT FROM CAST($2 AS timestamptz)
   AND NOT stream_gone RETURNING id`, int64(id), orNull(lastDispatchedAt))
 }
 
-// OffsetsGet returns the next offsets stored for a log, by partition.
+// OffsetsGet returns the next offsets stored for a log, by partition. It is
+// empty for an unknown log.
 func (t *Tables) OffsetsGet(ctx context.Context, log string) (map[int32]int64, error) {
 	var offsets map[int32]int64
 	err := t.db.Read(ctx, "read offsets", func() Statement {

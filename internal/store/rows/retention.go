@@ -15,12 +15,14 @@ const (
 	forgetLetters = `DELETE FROM dead_letters WHERE id IN (SELECT id FROM dead_letters WHERE status = $3 ORDER BY id LIMIT $2) AND settled_at < $1 RETURNING id`
 )
 
-// AuditForget removes old lines of the audit.
+// AuditForget looks at the limit oldest lines of the audit, removes those that began
+// before a time, and returns how many.
 func (t *Tables) AuditForget(ctx context.Context, before time.Time, limit int) (int, error) {
 	return t.remove(ctx, "forget audit lines", forgetAudit, before, limit)
 }
 
-// DeadLetterForget removes old dead letters with a status.
+// DeadLetterForget looks at the limit oldest dead letters with a status, removes those
+// that were closed before a time, and returns how many. OPEN is CodeInvalid.
 func (t *Tables) DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error) {
 	if status == reward.DeadLetterOpen {
 		return 0, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a dead letter that is open cannot be forgotten")
@@ -72,7 +74,9 @@ RETURNING id`
   AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = $1)`
 )
 
-// PromotionEnded returns promotions that ended before a time.
+// PromotionEnded returns at most limit promotions that ended before a time and may
+// have payouts left, ordered by FinishedAt, then ID. It begins after a promotion of
+// an earlier page; the zero value begins at the first one.
 func (t *Tables) PromotionEnded(ctx context.Context, before time.Time, after store.EndedPromotion, limit int) ([]store.EndedPromotion, error) {
 	from := after.FinishedAt
 	if from.IsZero() {
@@ -83,7 +87,14 @@ func (t *Tables) PromotionEnded(ctx context.Context, before time.Time, after sto
 	}, endedAfter, before, from, int64(after.ID), max(limit, 0))
 }
 
-// PromotionArchive archives a promotion that ended before a time.
+// PromotionArchive archives a promotion that ended before a time, and reports whether
+// it did. It decides under the lock of the counts. No payout may be READY, QUEUED,
+// RETRYING or UNKNOWN, no upload may be open at now, and the stream must be
+// destroyed.
+//
+// An archived promotion stays archived. PayoutSave inserts no row for it and
+// PayoutRetry none retries, and the database refuses a count of open payouts. Its
+// counts stay, and SummaryCompare compares them with nothing.
 func (t *Tables) PromotionArchive(ctx context.Context, id reward.PromotionID, before, now time.Time) (bool, error) {
 	var archived bool
 	err := t.db.Write(ctx, "archive a promotion", func() []Statement {
@@ -97,7 +108,8 @@ func (t *Tables) PromotionArchive(ctx context.Context, id reward.PromotionID, be
 	return archived && err == nil, err
 }
 
-// PayoutForget removes a page of payouts of an archived promotion.
+// PayoutForget removes payouts of an archived promotion, with their attempts. It looks
+// at one page of them.
 func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
 	id, after, limit := int64(p.PromotionID), int64(-1), max(p.Limit, 1)
 	if p.After != nil {

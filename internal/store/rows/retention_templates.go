@@ -35,7 +35,9 @@ WHERE ` + isOver + ` AND t.version = $4 RETURNING id`
 	templateArchived = ` AND EXISTS (SELECT 1 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NOT NULL)`
 )
 
-// TemplateEnded returns coupon templates that closed before a time.
+// TemplateEnded returns at most limit coupon templates that closed before a time and may
+// have rows left, ordered by ClosesAt, then ID. It begins after a template of an
+// earlier page; the zero value begins at the first one.
 func (t *Tables) TemplateEnded(ctx context.Context, before time.Time, after store.EndedTemplate, limit int) ([]store.EndedTemplate, error) {
 	from := after.ClosesAt
 	if from.IsZero() {
@@ -46,7 +48,15 @@ func (t *Tables) TemplateEnded(ctx context.Context, before time.Time, after stor
 	}, closedBefore, before, from, int64(after.ID), max(limit, 0))
 }
 
-// TemplateArchive archives a template that is over since before a time.
+// TemplateArchive archives a template that is over since before a time, and reports
+// whether it did: it has closed, its draw is DONE, no place is promised, no import of
+// codes is open, and nobody can use, cancel or confirm a coupon. No coupon was
+// issued, used, cancelled or expired later, and no request was rejected later. It raises Generation and
+// Epoch.
+//
+// It looks at the coupons first, and decides under the lock of the template, which
+// must still have the version that it had. An archived template stays archived. Its
+// counts stay.
 func (t *Tables) TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
 	seenAt, err := list(ctx, t.db.ReadLong, "look for what is open of a template", func(scan Scan, version *int64) error { return scan(version) },
 		overAtVersion, int64(id), before)
@@ -125,7 +135,8 @@ const (
 	partCodes
 )
 
-// TemplateForget removes a page of the rows of an archived template.
+// TemplateForget removes a page of the rows of an archived template: its coupons,
+// rejected requests, entrants and imported codes, and with the last page its refusals.
 func (t *Tables) TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error) {
 	for after := p.After; ; after = (store.TemplateRow{Part: after.Part + 1}) {
 		var removed int

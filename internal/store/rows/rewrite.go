@@ -133,7 +133,15 @@ func idsOf[T any](items []T, of func(*T) reward.Ref) []store.PayoutID {
 	return ids
 }
 
-// PayoutFinish writes the outcomes of dispatches.
+// PayoutFinish writes the outcomes of dispatches, by rules.Finish, with their
+// counts. It returns one result per outcome, in order. After an error, some of
+// the outcomes may be written; to write them again changes nothing. Several promotions
+// share a batch, so PayoutFinish and PayoutReturn do not wait long for a locked
+// row; see store.ErrLocked and store.ConstraintError.
+//
+// An outcome whose row has moved on changes nothing unless it is
+// rules.OutcomePaid, but its attempts are recorded. An outcome that changes its
+// row sets FailedDeliveries to 0.
 func (t *Tables) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) ([]store.FinishResult, error) {
 	results := make([]store.FinishResult, len(p.Outcomes))
 	rest, err := t.payouts.FinishPaid(ctx, p, results)
@@ -157,7 +165,9 @@ func (t *Tables) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (
 	return results, nil
 }
 
-// PayoutSettle writes the results of lookups.
+// PayoutSettle writes the results of lookups, by rules.Settle. It returns those that
+// prove a second charge. After an error, some of them may be written; to write them again
+// changes nothing.
 func (t *Tables) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) ([]store.SecondCharge, error) {
 	terms := rules.Terms{SettleAfter: p.SettleAfter, AgainAfter: p.AgainAfter}
 	twice := make([]store.SecondCharge, len(p.Lookups))
@@ -176,7 +186,10 @@ func (t *Tables) PayoutSettle(ctx context.Context, p store.PayoutSettleParams) (
 	return slices.DeleteFunc(twice, func(c store.SecondCharge) bool { return c.Recorded == "" }), nil
 }
 
-// PayoutReturn returns QUEUED rows to READY.
+// PayoutReturn moves QUEUED rows back to READY and returns how many it moved.
+// It expects the dispatch numbers of Refs. In a CANCELLED promotion a row
+// becomes UNKNOWN if it was flagged before or p.MaybeCalled flags it, otherwise
+// CANCELLED.
 func (t *Tables) PayoutReturn(ctx context.Context, p store.PayoutReturnParams) (int, error) {
 	return t.withdraw(ctx, "return payouts", true, idsOf(p.Refs, func(r *reward.Ref) reward.Ref { return *r }), func(i int) rules.Withdrawal {
 		return rules.Withdrawal{Kind: rules.WithdrawReturn, Dispatch: p.Refs[i].Dispatch, MaybeCalled: p.MaybeCalled, DeliveryFailed: p.DeliveryFailed}
@@ -217,7 +230,10 @@ WHERE p.promotion_id = $1 AND p.state = 1 AND p.state < 4 AND p.due_at < $2 ORDE
 WHERE p.promotion_id = $1 AND p.state = $2 AND p.state < 4 AND (p.due_at, p.target_id) > ($3, $4) ORDER BY p.due_at, p.target_id LIMIT $5 :skip_locked`
 )
 
-// PayoutSweep returns QUEUED rows that no stream has to READY.
+// PayoutSweep returns rows of one promotion that no stream has any more. It
+// takes QUEUED rows dispatched before Before, at most store.BatchMax, and returns
+// how many it moved. They become READY, or UNKNOWN in a CANCELLED promotion.
+// All are flagged afterwards.
 func (t *Tables) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (int, error) {
 	found, err := list(ctx, t.db.Read, "find payouts to sweep", func(scan Scan, id *store.PayoutID) error {
 		id.PromotionID = p.PromotionID
@@ -230,8 +246,11 @@ func (t *Tables) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (in
 	return t.withdraw(ctx, "sweep payouts", false, found, func(int) rules.Withdrawal { return why }, p.Lease, p.Now)
 }
 
-// PayoutCancelStep takes READY and RETRYING rows of a CANCELLED promotion out of
-// the work, READY rows first.
+// PayoutCancelStep takes the READY and RETRYING rows of a CANCELLED promotion
+// out of the work, at most store.BatchMax, and returns how many it moved. READY rows
+// become CANCELLED, or UNKNOWN if they are flagged. RETRYING rows become
+// UNKNOWN. Call it until it returns 0. QUEUED rows leave their state by
+// PayoutFinish, PayoutReturn or PayoutSweep.
 func (t *Tables) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error) {
 	moved := 0
 	for _, from := range []reward.State{reward.Ready, reward.Retrying} {
@@ -263,7 +282,15 @@ func (t *Tables) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepP
 	return moved, nil
 }
 
-// PayoutRetry returns FAILED rows to READY.
+// PayoutRetry moves FAILED rows of one promotion back to READY, at most
+// store.BatchMax in the order of their targets. It returns how many it moved. Call
+// it until it returns 0.
+//
+// The rows are due at Now and have no counted attempts. Dispatch number, flag,
+// first dispatch and idempotency key stay. ErrorCode and ErrorMessage stay
+// until the next outcome. A COMPLETED promotion becomes RUNNING again if any
+// row moved. A DRAFT or CANCELLED promotion is CodeIllegalState, an archived one
+// CodeArchived.
 func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error) {
 	p.Code = reward.SanitizeText(p.Code) // the stored codes are sanitized too
 	views, err := t.PromotionViews(ctx, []reward.PromotionID{p.PromotionID})
@@ -311,7 +338,13 @@ func (t *Tables) PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (in
 	return moved, nil
 }
 
-// PayoutResolve settles one UNKNOWN row as an operator decided.
+// PayoutResolve settles one UNKNOWN row as an operator decided, and returns
+// it. This works in a CANCELLED promotion too. A row in another state is
+// CodeIllegalState, a missing one CodePayoutNotFound.
+//
+// The decision is recorded as an attempt of class RESOLVED, which is not
+// counted. Its Code is the operator and its Message the note. A row that
+// becomes FAILED keeps the provider's last error.
 func (t *Tables) PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (settled reward.Payout, err error) {
 	refused := store.NoPayout(p.PayoutID)
 	err = t.rewrite(ctx, "resolve a payout", false, []store.PayoutID{p.PayoutID}, func(_ int, r rules.Row, _ reward.Promotion) (c Change) {

@@ -113,7 +113,28 @@ type Dialect struct {
 }
 
 // Tables is the store: it has the tables of a database. What its driver does by itself is
-// in Driver.
+// in Driver. These rules hold for every method:
+//
+//   - Methods are safe for concurrent use.
+//   - A method that writes runs one statement or one short transaction. It changes
+//     everything that it promises, or nothing.
+//   - A change of state names the state, and where it matters the dispatch number, that it
+//     expects. A row that has moved on stays as it is, so a repeated call does no harm. Only
+//     a confirmed charge (PayoutFinish, PayoutSettle) makes a row SUCCEEDED from any state
+//     and dispatch.
+//   - Every change of a payout's state moves the counts of its promotion in the same
+//     transaction. Package rules defines what each change does to a row.
+//   - A batch has at most store.BatchMax items. The caller cuts larger ones.
+//   - An error of type *reward.Error means that the request cannot succeed as it is. The
+//     comments name its code. After any other error the outcome may be unknown, and the
+//     caller may repeat the call. Unless they say otherwise, methods that change a promotion
+//     return CodeNotFound, and methods that change an upload CodeUploadNotFound, if there is
+//     none.
+//   - Callers pass the time in, so that tests can move it. Methods that use the clock of the
+//     database instead say so.
+//
+// A row is flagged if its MaybeCalled is set: a charge may have left, so a refusal alone does
+// not prove that nothing was paid.
 type Tables struct {
 	Driver
 	db        DB
@@ -152,14 +173,69 @@ type Driver interface {
 	// Close closes the connections. No other method may be called afterwards.
 	Close()
 
+	// PromotionChanges returns what has changed in the list of PromotionActive since
+	// an earlier call; since is the mark which that call returned. It costs as much as
+	// there is to return. It returns the whole list if since is empty, or if the
+	// server has restarted or was replaced after that call.
+	//
+	// Every change that is committed before the call begins, and that the earlier
+	// call did not return, is in the result. The order in which transactions began
+	// does not matter. A promotion may be returned although it is as before.
 	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
+	// PayoutSave inserts a batch of payouts in one transaction, together with
+	// their counts, partition offsets and dead letters. The promotions must exist.
+	// A batch may name several promotions.
+	//
+	// New rows of a CANCELLED promotion are CANCELLED. Those of a RUNNING
+	// promotion become QUEUED with dispatch 1, from the front of the batch, as
+	// long as MaxLen and rules.Allowance have capacity. All others are READY.
+	// A COMPLETED promotion that gains rows becomes RUNNING again.
+	//
+	// If a batch names a target twice, the first one counts. Offsets never move
+	// back. If the outcome of any row is store.Conflict or store.Archived, the offsets are not stored:
+	// the caller stores them together with the dead letters of these rows. A dead
+	// letter with a known source, partition, offset and log is dropped.
 	PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
+	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
+	// with the next dispatch number. It returns them as they are afterwards. It
+	// also updates the promotion's LastDispatchedAt and StreamDestroyed.
+	//
+	// It moves at most Limit rows, and at most MaxLen minus the rows that are
+	// QUEUED. rules.Allowance adds three bounds, approval, budget and canary, which
+	// hold at the commit of every transaction that queues rows. Rows that another
+	// transaction has locked are skipped.
+	//
+	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
+	// set. In PostgreSQL, after 10,000 dispatches of a promotion, a row that is saved
+	// later with an earlier DueAt may be taken up to 10 s late. No row after the first
+	// one that exceeds the budget is taken. If a late confirmation has already
+	// exceeded it, no row is dispatched, not even a RETRYING one.
 	PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error)
+	// PayoutClaimLookups returns at most Limit payouts of any promotion whose
+	// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
+	// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
+	// sets their DueAt to Until, so that no other caller claims them before then.
 	PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error)
+	// PayoutGet returns a payout and its attempts, oldest first, or
+	// CodePayoutNotFound.
 	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
+	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	// PayoutList returns a page of payouts by ascending target ID.
 	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
+	// PayoutHistory returns at most limit payouts of a user in all promotions, by
+	// descending promotion ID, then target ID. All are read in one snapshot.
+	// Payouts without a user ID belong to no user.
 	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
+	// SummaryCompare returns the stored counts of a promotion and those that its
+	// rows add up to, from one snapshot.
+	//
+	// With repair it then corrects the stored counts that differ, including those
+	// of each summary. It adds the difference to them, because every other change
+	// moves rows and counts alike. So it holds no lock while it reads the rows. An
+	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
+	// again, in the same transaction. Before it returns, it compares again. If
+	// other programs keep changing the counts, it fails after a few tries.
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error)
 
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)

@@ -7,7 +7,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// SummaryList returns the summaries of a promotion with an id above 0.
+// SummaryList returns at most limit summaries of a promotion, ordered by ID.
 func (t *Tables) SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error) {
 	return list(ctx, t.db.Read, "list summaries", func(scan Scan, s *reward.Summary) error {
 		s.PromotionID = id
@@ -16,7 +16,8 @@ func (t *Tables) SummaryList(ctx context.Context, id reward.PromotionID, limit i
 WHERE s.promotion_id = $1 AND s.summary_id > 0 ORDER BY s.summary_id LIMIT $2`, int64(id), limit)
 }
 
-// SummaryRecount counts the rows of a promotion.
+// SummaryRecount returns the counts that the rows of a promotion add up to. It
+// changes nothing.
 func (t *Tables) SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error) {
 	var c reward.Counts
 	err := t.db.ReadLong(ctx, "recount a promotion", func() Statement {
@@ -57,7 +58,8 @@ const sharedKeys = `WITH counted AS (
 )
 SELECT CAST(sum(n) OVER () AS bigint), count(*) OVER (), transaction_key, first, last FROM counted ORDER BY first LIMIT 1`
 
-// SharedKeys looks for transaction keys that several payouts of a promotion have.
+// SharedKeys returns what payouts of a promotion have the transaction key of another
+// one. It reads all rows of the promotion.
 func (t *Tables) SharedKeys(ctx context.Context, id reward.PromotionID) (store.SharedKeys, error) {
 	var k store.SharedKeys
 	err := t.db.ReadLong(ctx, "look for shared transaction keys", func() Statement {

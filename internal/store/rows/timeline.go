@@ -86,7 +86,8 @@ func values(pointers []any) []any {
 // seconds returns a duration in whole seconds.
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
-// TimelineWrite stores points of one instance, in the order of their keys.
+// TimelineWrite stores points of one instance. A point that is there already
+// stays as it is, so a repeated call changes nothing.
 func (t *Tables) TimelineWrite(ctx context.Context, instance string, promotions []store.PromotionPoint, templates []store.TemplatePoint) error {
 	if err := store.CheckText("instance name", instance); err != nil {
 		return err
@@ -110,7 +111,9 @@ func (t *Tables) TimelineWrite(ctx context.Context, instance string, promotions 
 	})
 }
 
-// TimelineFold folds points of both tables.
+// TimelineFold replaces at most limit points of a step that begin before a time
+// by points of a longer step, the oldest first. It returns how many points it
+// replaced, of promotions and of templates.
 func (t *Tables) TimelineFold(ctx context.Context, p store.TimelineFoldParams) (int, error) {
 	from, to := seconds(p.From), seconds(p.To)
 	// Only whole steps are folded, so that each ends up in one point.
@@ -134,7 +137,8 @@ func (t *Tables) TimelineFold(ctx context.Context, p store.TimelineFoldParams) (
 	return folded, nil
 }
 
-// PromotionTimeline returns the points of a promotion.
+// PromotionTimeline returns the points of a promotion in steps of a given length,
+// each the sum of all instances, by time. Steps without points are left out.
 func (t *Tables) PromotionTimeline(ctx context.Context, id reward.PromotionID, s store.TimelineSpan) ([]store.PromotionPoint, error) {
 	return list(ctx, t.db.ReadLong, "read the timeline of a promotion", func(scan Scan, p *store.PromotionPoint) error {
 		var at, step int64
@@ -144,7 +148,7 @@ func (t *Tables) PromotionTimeline(ctx context.Context, id reward.PromotionID, s
 	}, promotionPoints.read, int64(id), s.From.Unix(), s.To.Unix(), seconds(s.Step))
 }
 
-// TemplateTimeline returns the points of a coupon template.
+// TemplateTimeline is PromotionTimeline for a coupon template.
 func (t *Tables) TemplateTimeline(ctx context.Context, id reward.TemplateID, s store.TimelineSpan) ([]store.TemplatePoint, error) {
 	return list(ctx, t.db.ReadLong, "read the timeline of a template", func(scan Scan, p *store.TemplatePoint) error {
 		var at, step int64

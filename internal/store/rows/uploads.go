@@ -11,7 +11,10 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// UploadOpen inserts an upload. A repeat changes nothing.
+// UploadOpen inserts an upload, and records its CreatedBy as an author of the
+// promotion, as PromotionAuthorAdd does. While the upload is open, a repeat with the same
+// promotion and CreatedAt changes nothing. Any other known ID is CodeExists. A
+// missing promotion is CodeNotFound.
 func (t *Tables) UploadOpen(ctx context.Context, u store.Upload) error {
 	if err := store.CheckText("uploader", u.CreatedBy); err != nil {
 		return err
@@ -42,13 +45,15 @@ ON CONFLICT DO NOTHING`,
 	return nil
 }
 
-// UploadExtend moves the lease of an open upload.
+// UploadExtend moves the end of the lease of an open upload. A closed upload is
+// CodeIllegalState.
 func (t *Tables) UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error {
 	return t.changeUpload(ctx, "extend an upload", id,
 		`UPDATE uploads SET leased_until = $2 WHERE id = $1 AND finished_at IS NULL RETURNING id`, id, leasedUntil)
 }
 
-// UploadClose ends an upload with its totals. A repeat changes nothing.
+// UploadClose closes an upload and stores its totals. A repeat with the same
+// totals changes nothing. Other totals are CodeIllegalState.
 func (t *Tables) UploadClose(ctx context.Context, u store.Upload, now time.Time) error {
 	return t.changeUpload(ctx, "close an upload", u.ID, `UPDATE uploads SET
   finished_at = coalesce(finished_at, $2), accepted = $3, duplicates = $4, conflicts = $5, rejected = $6, amount = $7,
@@ -81,7 +86,8 @@ func noUpload(id int64) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeUploadNotFound, "there is no upload %d", id)
 }
 
-// UploadAddErrors stores rejected lines. The first error of a line counts.
+// UploadAddErrors stores rejected lines for the report. The first error of a
+// line counts.
 func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.LineError) error {
 	if len(errs) == 0 {
 		return nil
@@ -114,7 +120,7 @@ func scanUpload(scan Scan, u *store.Upload, more ...any) error {
 	}, more...)...)
 }
 
-// UploadGet returns an upload of a promotion.
+// UploadGet returns an upload of a promotion, or CodeUploadNotFound.
 func (t *Tables) UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
 	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error { return scanUpload(scan, u) },
 		`SELECT `+uploadColumns+` FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
@@ -128,13 +134,15 @@ func (d Dialect) uploadsSQL() string {
 WHERE ` + where + ` ORDER BY ` + order + ` LIMIT $2`
 }
 
-// UploadList returns a page of uploads by descending ID.
+// UploadList returns at most limit uploads of a promotion by descending ID. Only
+// IDs below before count; 0 starts at the newest.
 func (t *Tables) UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
 	return list(ctx, t.db.ReadLong, "list uploads", func(scan Scan, u *store.Upload) error { return scanUpload(scan, u, &u.Running) },
 		t.dialect.uploadsSQL(), below(before), max(limit, 0), int64(promotion))
 }
 
-// UploadErrors returns a page of rejected lines.
+// UploadErrors returns at most limit rejected lines with a number above after,
+// by line.
 func (t *Tables) UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
 	return list(ctx, t.db.Read, "list the errors of an upload", func(scan Scan, e *store.LineError) error {
 		return scan(&e.Line, &e.Code, &e.Detail)

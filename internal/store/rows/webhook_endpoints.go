@@ -193,7 +193,8 @@ func noEndpoint(id int64) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeEndpointNotFound, "there is no webhook endpoint %d", id)
 }
 
-// WebhookEndpointCreate inserts an endpoint.
+// WebhookEndpointCreate stores an endpoint under its ID, or returns CodeExists. It
+// returns CodeTooManyEndpoints if there are store.WebhookEndpointsMax already.
 func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
 	for what, text := range map[string]string{"url": e.URL, "description": e.Description, "creator": e.CreatedBy} {
 		if err := store.CheckText(what, text); err != nil {
@@ -222,12 +223,13 @@ func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpo
 	return first(exists, nil, noEndpoint(e.ID))
 }
 
-// WebhookEndpointList returns all endpoints by descending ID.
+// WebhookEndpointList returns all endpoints by descending ID, with their pending
+// deliveries, of which it counts at most limit per endpoint.
 func (t *Tables) WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error) {
 	return list(ctx, t.db.Read, "list webhook endpoints", scanEndpoint, t.endpointSQL(`ORDER BY e.id DESC`), limit)
 }
 
-// WebhookEndpointGet returns an endpoint.
+// WebhookEndpointGet returns an endpoint, or CodeEndpointNotFound.
 func (t *Tables) WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error) {
 	found, err := list(ctx, t.db.Read, "read a webhook endpoint", scanEndpoint, t.endpointSQL(`WHERE e.id = $2`), limit, id)
 	return first(found, err, noEndpoint(id))
@@ -248,7 +250,9 @@ func (t *Tables) updated(ctx context.Context, what string, id int64, sql string,
 	return e, changed, err
 }
 
-// WebhookEndpointChange changes an endpoint.
+// WebhookEndpointChange changes what p names. Enabling an endpoint forgets why it
+// was disabled, and its failures. Its pending deliveries are due as they were. Another
+// URL comes with p.NewSecret, and no earlier secret is valid.
 func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.WebhookEndpointChange) (store.WebhookEndpoint, error) {
 	var events *int64
 	if p.Events != nil {
@@ -277,7 +281,7 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 	return e, err
 }
 
-// WebhookEndpointRotate replaces the secret of an endpoint.
+// WebhookEndpointRotate replaces the secret. The previous one is valid for a time.
 func (t *Tables) WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error) {
 	e, _, err := t.updated(ctx, "rotate the secret of a webhook endpoint", id, t.webhooks.rotate, secret, previousFor)
 	return e, err
@@ -293,12 +297,13 @@ func (t *Tables) WebhookEndpointDelete(ctx context.Context, id int64) error {
 	return err
 }
 
-// WebhookEndpointsDue returns the endpoints that have something to do.
+// WebhookEndpointsDue returns the enabled endpoints with a delivery that is due.
 func (t *Tables) WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoint, error) {
 	return list(ctx, t.db.Read, "find due webhook endpoints", scanEndpoint, t.webhooks.due)
 }
 
-// WebhookDeliveryClaim claims deliveries that are due.
+// WebhookDeliveryClaim returns at most limit pending deliveries of an endpoint that
+// are due, the longest due first. No other caller can claim them during the lease.
 func (t *Tables) WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error) {
 	var claimed []store.EndpointDelivery
 	err := t.db.Write(ctx, "claim deliveries to an endpoint", func() []Statement {
@@ -315,7 +320,9 @@ func (t *Tables) WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit
 // successInterval separates the changes of an endpoint by successes.
 const successInterval = time.Minute
 
-// WebhookDeliveryRecord stores an attempt.
+// WebhookDeliveryRecord stores an attempt and what follows from it. It reports
+// whether it disabled the endpoint. A delivery that is not pending any more stays as it
+// is, and one that was deleted is ignored.
 func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttemptRecord) (disabled bool, err error) {
 	text := reward.SanitizeText(a.Error)
 	err = t.db.Write(ctx, "record an attempt to deliver", func() []Statement {
@@ -340,7 +347,7 @@ func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttem
 	return disabled && err == nil, err
 }
 
-// WebhookDeliveryList returns a page of deliveries with their attempts.
+// WebhookDeliveryList returns a page of deliveries of an endpoint by descending ID.
 func (t *Tables) WebhookDeliveryList(ctx context.Context, p store.WebhookDeliveryListParams) ([]store.EndpointDelivery, error) {
 	sql, args := listAll, []any{p.EndpointID, below(p.Before), max(p.Limit, 0)}
 	if p.State != nil {
@@ -380,7 +387,7 @@ func noDelivery(endpoint, id int64) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeDeliveryNotFound, "webhook endpoint %d has no delivery %d", endpoint, id)
 }
 
-// WebhookDeliveryGet returns a delivery with its attempts.
+// WebhookDeliveryGet returns a delivery and its attempts, or CodeDeliveryNotFound.
 func (t *Tables) WebhookDeliveryGet(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
 	found, err := list(ctx, t.db.Read, "read a delivery", scanDelivery, deliverySQL+`WHERE endpoint_id = $1 AND id = $2`, endpoint, id)
 	d, err := first(found, err, noDelivery(endpoint, id))
@@ -405,7 +412,8 @@ func (t *Tables) disabledOr(ctx context.Context, endpoint int64, missing error) 
 	return err
 }
 
-// WebhookDeliveryResend makes a delivery pending again.
+// WebhookDeliveryResend makes a delivery pending and due, with all its tries left. It
+// returns CodeEndpointDisabled if the endpoint is disabled.
 func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
 	changed, err := t.change(ctx, "resend a delivery", t.webhooks.resend, endpoint, id)
 	switch {
@@ -417,7 +425,8 @@ func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) 
 	return t.WebhookDeliveryGet(ctx, endpoint, id)
 }
 
-// WebhookDeliveryTest records an event for a test of an endpoint.
+// WebhookDeliveryTest records store.WebhookTest for an endpoint, or returns
+// CodeEndpointDisabled.
 func (t *Tables) WebhookDeliveryTest(ctx context.Context, endpoint int64) (store.EndpointDelivery, error) {
 	var made []store.EndpointDelivery
 	err := t.db.Write(ctx, "test a webhook endpoint", func() []Statement {
@@ -436,7 +445,10 @@ func (t *Tables) WebhookDeliveryOwners(ctx context.Context) ([]int64, error) {
 	return list(ctx, t.db.Read, "find endpoints with deliveries", func(scan Scan, id *int64) error { return scan(id) }, deliveryOwners)
 }
 
-// WebhookDeliveryTrim limits what is stored for an endpoint.
+// WebhookDeliveryTrim limits what is stored for an endpoint. It deletes old
+// deliveries, abandons pending ones that are too old, and deletes what belonged to a
+// deleted endpoint. If too many are pending, it drops the oldest bulk events among
+// them.
 func (t *Tables) WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {
 	counts, err := list(ctx, t.db.Read, "count pending deliveries", func(scan Scan, n *int64) error { return scan(n) }, countPending,
 		p.EndpointID, p.PendingMax+p.Limit)
