@@ -215,7 +215,7 @@ func statements() map[string]string {
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
 		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
 		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
-		"summaries": addSummaries, "correct": correctSQL,
+		"summaries":  addSummaries,
 		"whole list": wholeSQL, "changes": changesSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate,

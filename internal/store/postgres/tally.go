@@ -7,13 +7,6 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// countsSQL and countsInto read the counts of summary row s.
-var (
-	countColumns = rows.CountColumns
-	countsSQL    = rows.CountsSQL
-	countsInto   = rows.CountsInto
-)
-
 // tally returns the CTEs that move counts and amounts, for each promotion and
 // for each summary ID above 0. source names a CTE with one row per moved
 // payout: promotion_id, summary_id, amount, was, became and answers. was and
@@ -27,7 +20,7 @@ var (
 // version.
 func tally(source string) string {
 	var deltas, sums, sets []string
-	for i, c := range countColumns {
+	for i, c := range rows.CountColumns {
 		deltas = append(deltas, fmt.Sprintf(`(coalesce(sum(n) FILTER (WHERE became = %[1]d), 0)
       - coalesce(sum(n) FILTER (WHERE was = %[1]d), 0))::int8 AS %[2]s,
     (coalesce(sum(worth) FILTER (WHERE became = %[1]d), 0)

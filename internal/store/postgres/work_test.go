@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // work is what the server did for calls, whatever the speed of the machine.
@@ -62,14 +63,14 @@ func steady(t *testing.T, chunks []work) {
 const longDue = `now() - interval '1 hour' + i * interval '1 ms'`
 
 // payoutsOf inserts payouts i of a RUNNING promotion in one state, and their counts.
-func payoutsOf(t *testing.T, s *Store, id reward.PromotionID, state reward.State, flagged bool, rows int, due string) {
+func payoutsOf(t *testing.T, s *Store, id reward.PromotionID, state reward.State, flagged bool, n int, due string) {
 	t.Helper()
 	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, time.Now()))(t)
 	run(t, s, fmt.Sprintf(`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, settle_from,
   dispatch, attempts, state, maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
 SELECT %d, i, 0, 1, %s, now(), now(), now(), 1, 0, %d, %t, 'u', '', '', '', '' FROM generate_series(1, %d) i`,
-		id, due, state, flagged, rows),
-		fmt.Sprintf(`UPDATE summaries SET %[1]s = %[2]d, %[1]s_amount = %[2]d WHERE promotion_id = %[3]d`, countColumns[state], rows, id))
+		id, due, state, flagged, n),
+		fmt.Sprintf(`UPDATE summaries SET %[1]s = %[2]d, %[1]s_amount = %[2]d WHERE promotion_id = %[3]d`, rows.CountColumns[state], n, id))
 }
 
 // TestWorkStaysTheSame counts what calls read while another session holds a snapshot from

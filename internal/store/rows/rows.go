@@ -227,16 +227,6 @@ type Driver interface {
 	// descending promotion ID, then target ID. All are read in one snapshot.
 	// Payouts without a user ID belong to no user.
 	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
-	// SummaryCompare returns the stored counts of a promotion and those that its
-	// rows add up to, from one snapshot.
-	//
-	// With repair it then corrects the stored counts that differ, including those
-	// of each summary. It adds the difference to them, because every other change
-	// moves rows and counts alike. So it holds no lock while it reads the rows. An
-	// ended promotion that has payouts left continues: a COMPLETED one becomes RUNNING
-	// again, in the same transaction. Before it returns, it compares again. If
-	// other programs keep changing the counts, it fails after a few tries.
-	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error)
 
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
@@ -312,7 +302,7 @@ func (d Dialect) Statements() map[string]string {
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
 		"a promotion": promotionSQL, "views": t.viewsOf, "due promotions": t.duePromotions, "active promotions": t.activePromotions,
-		"promotions of records": t.registeredPromotions, "write a promotion": updatePromotion, "lock counts": t.lockCounts, "counts within limits": t.countsWithin,
+		"promotions of records": t.registeredPromotions, "write a promotion": updatePromotion, "lock counts": t.lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "counts within limits": t.countsWithin,
 		"flagged amount": t.flaggedAmount, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
 		"undecided payouts": t.undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": t.approvedLeft,
 		"tell endpoints":              t.endpointEvent,

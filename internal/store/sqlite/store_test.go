@@ -213,8 +213,15 @@ func TestPlans(t *testing.T) {
 			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 			"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)", "SEARCH a USING PRIMARY KEY (promotion_id=?)",
 		},
-		"write a promotion":    {"SEARCH promotions USING INTEGER PRIMARY KEY (rowid=?)"},
-		"lock counts":          {"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
+		"write a promotion": {"SEARCH promotions USING INTEGER PRIMARY KEY (rowid=?)"},
+		"lock counts":       {"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
+		"correct counts": {
+			"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)", "SEARCH f USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+		},
+		"count a repair": {"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
+		"continue an ended promotion": {
+			"SEARCH promotions USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+		},
 		"counts within limits": {"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)", "SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=?)"},
 		"flagged amount":       {"SEARCH p USING INDEX payouts_rare (promotion_id=? AND state=?)"},
 		"counts of a canary":   {"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
