@@ -11,20 +11,18 @@ type EncodedInstance struct{ Roles, Pools, Troubles, Governor string }
 // Encode returns the lists and the governor of an instance as JSON. A text that a database cannot store
 // is CodeInvalid.
 func (i *Instance) Encode() (e EncodedInstance, err error) {
-	texts := [][2]string{{"instance name", i.Name}, {"version", i.Version}}
+	texts := []namedText{{"instance name", i.Name}, {"version", i.Version}}
 	for _, r := range i.Roles {
-		texts = append(texts, [2]string{"role", r})
+		texts = append(texts, namedText{"role", r})
 	}
 	for _, p := range i.Pools {
-		texts = append(texts, [2]string{"promotion type", string(p.Type)})
+		texts = append(texts, namedText{"promotion type", string(p.Type)})
 	}
 	for _, t := range i.Troubles {
-		texts = append(texts, [2]string{"part", t.Part}, [2]string{"reason", t.Reason})
+		texts = append(texts, namedText{"part", t.Part}, namedText{"reason", t.Reason})
 	}
-	for _, text := range texts {
-		if err := CheckText(text[0], text[1]); err != nil {
-			return EncodedInstance{}, err
-		}
+	if err := checkTexts(texts); err != nil {
+		return EncodedInstance{}, err
 	}
 	for _, f := range []struct {
 		what  string

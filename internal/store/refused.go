@@ -18,29 +18,28 @@ var ErrLocked = errors.New("another session holds a lock on a row")
 // nothing.
 var ErrBusy = errors.New("the database is busy with other transactions; try again")
 
-// busyError is an ErrBusy with the error of the driver.
-type busyError struct{ error }
-
-func (e busyError) Is(target error) bool { return target == ErrBusy }
-
-func (e busyError) Unwrap() error { return e.error }
-
-// Busy returns the error of a call that waited too long as an ErrBusy, which is
-// CodeUnavailable.
-func Busy(err error) error {
-	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: ErrBusy.Error(), Err: busyError{err}}
-}
-
 // ErrFull means that the disk of the database has no space for a transaction, which
 // changed nothing. Reads still work.
 var ErrFull = errors.New("the disk of the database is full: give it space")
 
-// fullError is an ErrFull with the error of the driver.
-type fullError struct{ error }
+// driverError is the error of a driver, which means one of the errors above.
+type driverError struct {
+	error
+	means error
+}
 
-func (e fullError) Is(target error) bool { return target == ErrFull }
+func (e driverError) Is(target error) bool { return target == e.means }
 
-func (e fullError) Unwrap() error { return e.error }
+func (e driverError) Unwrap() error { return e.error }
+
+// unavailable returns the error of a driver, which means another one, as CodeUnavailable.
+func unavailable(err, means error) error {
+	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: means.Error(), Err: driverError{err, means}}
+}
+
+// Busy returns the error of a call that waited too long as an ErrBusy, which is
+// CodeUnavailable.
+func Busy(err error) error { return unavailable(err, ErrBusy) }
 
 // Space remembers when a driver last met ErrFull, or was refused a connection or a write.
 // Its zero value is ready for use. It is safe for concurrent use.
@@ -88,7 +87,7 @@ func (s *Space) Refusal() (at time.Time, reason string) {
 // the transaction as an ErrFull, which is CodeUnavailable.
 func (s *Space) Missed(err error) error {
 	s.missedAt.Store(time.Now().UnixNano())
-	return &reward.Error{Kind: reward.KindUnavailable, Code: reward.CodeUnavailable, Detail: ErrFull.Error(), Err: fullError{err}}
+	return unavailable(err, ErrFull)
 }
 
 // FullAt returns when a transaction last failed with ErrFull; the zero time if none

@@ -8,14 +8,17 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
+func invalid(format string, args ...any) error {
+	return reward.NewError(reward.KindInvalid, reward.CodeInvalid, format, args...)
+}
+
 // CheckText returns CodeInvalid for a text that no database can store unchanged.
 // field names it in the error.
 func CheckText(field, s string) error {
 	if reward.CheckText(s) == nil {
 		return nil
 	}
-	return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-		"%s %s must be valid UTF-8 without U+0000", field, reward.Quote(s))
+	return invalid("%s %s must be valid UTF-8 without U+0000", field, reward.Quote(s))
 }
 
 // StorableUsers returns the users whose ID a row can have.
@@ -28,57 +31,45 @@ func StorableUsers(users []string) []string {
 func (r NewPayout) Check() error {
 	switch {
 	case r.PromotionID <= 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion id %d is not above 0", r.PromotionID)
+		return invalid("promotion id %d is not above 0", r.PromotionID)
 	case r.TargetID < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "target id %d is below 0", r.TargetID)
+		return invalid("target id %d is below 0", r.TargetID)
 	case r.SummaryID < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion summary id %d is below 0", r.SummaryID)
+		return invalid("promotion summary id %d is below 0", r.SummaryID)
 	case r.Amount < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "amount %d is below 0", r.Amount)
+		return invalid("amount %d is below 0", r.Amount)
 	case len(r.Trace) > TraceMax:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the trace of a target has %d bytes; at most %d are allowed", len(r.Trace), TraceMax)
+		return invalid("the trace of a target has %d bytes; at most %d are allowed", len(r.Trace), TraceMax)
 	}
-	if err := CheckText("trace", r.Trace); err != nil {
-		return err
-	}
-	if err := CheckText("user id", r.UserID); err != nil {
-		return err
-	}
-	return CheckText("voucher code", r.VoucherCode)
+	return checkTexts([]namedText{{"trace", r.Trace}, {"user id", r.UserID}, {"voucher code", r.VoucherCode}})
 }
 
 // CheckPromotion returns CodeInvalid for a promotion that no driver can store.
 func CheckPromotion(p reward.Promotion) error {
 	switch {
 	case p.ID <= 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "promotion id %d is not above 0", p.ID)
+		return invalid("promotion id %d is not above 0", p.ID)
 	case p.Amount < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "amount %d is below 0", p.Amount)
+		return invalid("amount %d is below 0", p.Amount)
 	case p.MaxRetries < 0 || p.MaxRetries > 1<<30:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "max retries %d is out of range", p.MaxRetries)
+		return invalid("max retries %d is out of range", p.MaxRetries)
 	case p.ConsumersPerInstance < 0 || p.ConsumersPerInstance > 1<<30:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"consumers per instance %d is out of range", p.ConsumersPerInstance)
+		return invalid("consumers per instance %d is out of range", p.ConsumersPerInstance)
 	case p.RatePerSecond < 0 || p.RatePerSecond > 1<<30:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "rate per second %d is out of range", p.RatePerSecond)
+		return invalid("rate per second %d is out of range", p.RatePerSecond)
 	case p.Weight < 0 || p.Weight > 1<<30:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "weight %d is out of range", p.Weight)
+		return invalid("weight %d is out of range", p.Weight)
 	case p.MaxAmount < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "max amount %d is below 0", p.MaxAmount)
+		return invalid("max amount %d is below 0", p.MaxAmount)
 	case p.Canary.Targets < 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "canary targets %d are below 0", p.Canary.Targets)
+		return invalid("canary targets %d are below 0", p.Canary.Targets)
 	case !(p.Canary.MaxFailureRate >= 0 && p.Canary.MaxFailureRate <= 1): // NaN is refused too
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"max failure rate %v of the canary is not between 0 and 1", p.Canary.MaxFailureRate)
+		return invalid("max failure rate %v of the canary is not between 0 and 1", p.Canary.MaxFailureRate)
 	}
-	for field, s := range map[string]string{
-		"name": p.Name, "voucher code": p.VoucherCode, "currency": p.Currency, "metadata": string(p.Metadata), "webhook URL": p.WebhookURL, "creator": p.CreatedBy,
-	} {
-		if err := CheckText(field, s); err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkTexts([]namedText{
+		{"name", p.Name}, {"voucher code", p.VoucherCode}, {"currency", p.Currency}, {"metadata", string(p.Metadata)},
+		{"webhook URL", p.WebhookURL}, {"creator", p.CreatedBy},
+	})
 }
 
 // CheckDeadLetterClose checks the arguments of DeadLetterClose and returns CodeInvalid if
@@ -86,11 +77,9 @@ func CheckPromotion(p reward.Promotion) error {
 func CheckDeadLetterClose(ids []int64, to reward.DeadLetterStatus) error {
 	switch {
 	case to != reward.DeadLetterReplayed && to != reward.DeadLetterDiscarded:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"a dead letter can be closed as %s or %s, not as %s", reward.DeadLetterReplayed, reward.DeadLetterDiscarded, reward.Quote(string(to)))
+		return invalid("a dead letter can be closed as %s or %s, not as %s", reward.DeadLetterReplayed, reward.DeadLetterDiscarded, reward.Quote(string(to)))
 	case len(ids) > BatchMax:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"a batch has %d dead letters; at most %d are allowed", len(ids), BatchMax)
+		return invalid("a batch has %d dead letters; at most %d are allowed", len(ids), BatchMax)
 	}
 	return nil
 }
@@ -98,8 +87,7 @@ func CheckDeadLetterClose(ids []int64, to reward.DeadLetterStatus) error {
 // CheckViews returns CodeInvalid for more than BatchMax ids.
 func CheckViews(ids []reward.PromotionID) error {
 	if len(ids) > BatchMax {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"a batch has %d promotions; at most %d are allowed", len(ids), BatchMax)
+		return invalid("a batch has %d promotions; at most %d are allowed", len(ids), BatchMax)
 	}
 	return nil
 }
@@ -108,10 +96,9 @@ func CheckViews(ids []reward.PromotionID) error {
 func (k APIKey) Check() error {
 	switch {
 	case k.ID <= 0:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "API key id %d is not above 0", k.ID)
+		return invalid("API key id %d is not above 0", k.ID)
 	case len(k.Hash) != sha256.Size:
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-			"the hash of an API key has %d bytes, not %d", len(k.Hash), sha256.Size)
+		return invalid("the hash of an API key has %d bytes, not %d", len(k.Hash), sha256.Size)
 	}
 	return checkTexts([]namedText{
 		{"name of an API key", k.Name}, {"prefix of an API key", k.Prefix}, {"role of an API key", k.Role}, {"creator of an API key", k.CreatedBy},
@@ -121,17 +108,11 @@ func (k APIKey) Check() error {
 // Check returns CodeInvalid for a line that no driver can store.
 func (l AuditLine) Check() error {
 	if l.ID <= 0 {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "audit id %d is not above 0", l.ID)
+		return invalid("audit id %d is not above 0", l.ID)
 	}
 	return checkTexts([]namedText{
-		{"actor", l.Actor},
-		{"role", l.Role},
-		{"token subject", l.TokenSubject},
-		{"action", l.Action},
-		{"subject", l.Subject},
-		{"detail", l.Detail},
-		{"request id", l.RequestID},
-		{"address", l.Address},
+		{"actor", l.Actor}, {"role", l.Role}, {"token subject", l.TokenSubject}, {"action", l.Action},
+		{"subject", l.Subject}, {"detail", l.Detail}, {"request id", l.RequestID}, {"address", l.Address},
 	})
 }
 
