@@ -104,10 +104,6 @@ func (s *Store) IssueHistory(ctx context.Context, user string, limit int) ([]rew
 }
 
 const (
-	// oneSnapshot makes all statements up to the COMMIT see the same rows. It
-	// takes no lock.
-	oneSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
-
 	// changedSQL reads the tickets of template $1 that were settled above
 	// version $2, at most $3 of coupons and of rejections each.
 	changedSQL = `(SELECT c.user_id, c.generation, c.ticket, false FROM coupons c WHERE c.template_id = $1 AND c.version > $2 ORDER BY c.version LIMIT $3)

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -191,19 +190,6 @@ func (s *Store) dispatch(ctx context.Context, p store.PayoutDispatchParams, low 
 		return dispatched{}, err
 	}
 	return d, nil
-}
-
-// PayoutClaimLookups claims payouts whose lookup is due.
-func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
-	var list []reward.Payout
-	err := s.send(ctx, "claim lookups", func(b *pgx.Batch) {
-		list = nil
-		b.Queue(claimLookupsSQL, instant(p.Now), min(max(p.Limit, 0), math.MaxInt32), instant(p.Until)).Query(payoutsInto(&list))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
 // claimLookupsSQL claims UNKNOWN rows and rows with a second lookup, the oldest

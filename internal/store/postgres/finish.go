@@ -26,11 +26,9 @@ func (s *Store) RowsOf(ctx context.Context, what string, ids []store.PayoutID) (
 	var promotions map[reward.PromotionID]reward.Promotion
 	err := s.send(ctx, what, func(b *pgx.Batch) {
 		found, promotions = make(map[store.PayoutID]rules.Row, len(ids)), make(map[reward.PromotionID]reward.Promotion)
-		b.Queue(rowsSQL, of, targets).Query(each(func(rows pgx.Rows) (err error) {
+		b.Queue(rowsSQL, of, targets).Query(each(func(result pgx.Rows) error {
 			var r rules.Row
-			var looked *time.Time
-			r.Payout, err = scanPayout(rows, &r.Again, &looked)
-			r.LookedAt = timeOf(looked)
+			err := rows.ScanRow(result.Scan, &r)
 			found[store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID}] = r
 			return err
 		}))

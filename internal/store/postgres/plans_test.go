@@ -214,7 +214,7 @@ func statements() map[string]string {
 	all := map[string]string{
 		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
 		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
-		"claim lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
+		"claim due lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries":  addSummaries,
 		"whole list": wholeSQL, "changes": changesSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
@@ -223,7 +223,6 @@ func statements() map[string]string {
 		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
 		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
 		"active templates": activeTemplates, "change a template": changeTemplate,
-		"payouts of a user": historyPayouts, "answers of a user": historyAnswers,
 		"mark rounds without value": unvaluedSQL,
 		"waiting line":              waitingLine, "expired holds": expiredHoldsSQL,
 	}

@@ -3,12 +3,10 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
@@ -22,10 +20,16 @@ var dialect = rows.Dialect{
 	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
 	CountsLast: `promotions m
   CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s`,
-	PayoutsOfUser: `(
-  SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = $6
-  ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
-) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = $6`,
+	PayoutsOfUser: payoutsOfUser, PayoutPage: listSQL, ClaimLookups: claimLookupsSQL,
+}
+
+// payoutsOfUser reads payout_users, which may have a row twice, or the row of a deleted
+// payout.
+func payoutsOfUser(user, limit string) string {
+	return `(
+  SELECT DISTINCT u.promotion_id, u.target_id FROM payout_users u WHERE u.user_id = ` + user + `
+  ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + limit + `
+) u JOIN payouts p ON p.promotion_id = u.promotion_id AND p.target_id = u.target_id AND p.user_id = ` + user
 }
 
 // walk compares rows, and orders by the columns too. With plain equality, the
@@ -73,6 +77,26 @@ func (t tables) Read(ctx context.Context, what string, build func() rows.Stateme
 // ReadLong runs one statement for as long as ctx allows.
 func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
 	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
+}
+
+// Snapshot runs statements that see the same rows.
+func (t tables) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
+	return t.s.read(ctx, what, func(b *pgx.Batch) { queueSnapshot(b, build()) })
+}
+
+// SnapshotLong runs statements that see the same rows for as long as ctx allows.
+func (t tables) SnapshotLong(ctx context.Context, what string, build func() []rows.Statement) error {
+	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queueSnapshot(b, build()) })
+}
+
+// oneSnapshot makes all statements up to the COMMIT see the same rows. It takes no lock.
+const oneSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+
+// queueSnapshot adds statements in a transaction of their own.
+func queueSnapshot(b *pgx.Batch, statements []rows.Statement) {
+	b.Queue(oneSnapshot)
+	queue(b, statements...)
+	b.Queue(`COMMIT`)
 }
 
 // queue adds statements to a batch. One that must return a row divides by the number of its

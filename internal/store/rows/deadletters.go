@@ -86,8 +86,8 @@ func scanLetter(scan Scan, l *reward.DeadLetter) error {
 
 // DeadLetterGet returns one dead letter, or CodeDeadLetterNotFound.
 func (t *Tables) DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error) {
-	found, err := list(ctx, t.db.Read, "read a dead letter", scanLetter, lettersFrom("dead_letters", math.MaxInt32)+`WHERE id = $1`, id)
-	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id))
+	missing := reward.NewError(reward.KindNotFound, reward.CodeDeadLetterNotFound, "there is no dead letter %d", id)
+	return one(ctx, t.db.Read, "read a dead letter", missing, scanLetter, lettersFrom("dead_letters", math.MaxInt32)+`WHERE id = $1`, id)
 }
 
 // lettersSQL returns the statement that reads a page of dead letters. Each set
@@ -151,7 +151,7 @@ func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.Dea
 	var closed []int64
 	err := t.db.Write(ctx, "close dead letters", func() []Statement {
 		closed = nil
-		read := into(&closed, func(scan Scan, id *int64) error { return scan(id) })
+		read := into(&closed, scanOne)
 		statements := make([]Statement, len(sorted))
 		for i, id := range sorted {
 			statements[i] = Statement{SQL: closeLetter, Args: []any{id, string(to), now, reward.SanitizeText(by)}, Row: read}

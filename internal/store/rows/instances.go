@@ -71,11 +71,7 @@ func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) (
 // returned before, to this or another caller, ordered by their bytes. An instance
 // that is alive again can be returned again.
 func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
-	var names []string
-	err := t.db.Write(ctx, "report dead instances", func() []Statement {
-		names = nil
-		return []Statement{{SQL: t.reportDead, Row: into(&names, scanText)}}
-	})
+	names, err := list(ctx, t.write, "report dead instances", scanText, t.reportDead)
 	slices.Sort(names)
 	return names, err
 }

@@ -43,8 +43,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id`,
 // APIKeyByHash returns the key with a hash, even if it is revoked or expired,
 // or CodeAPIKeyNotFound.
 func (t *Tables) APIKeyByHash(ctx context.Context, hash []byte) (store.APIKey, error) {
-	found, err := list(ctx, t.db.Read, "find an API key", scanKey, keyByHash, hash)
-	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key"))
+	missing := reward.NewError(reward.KindNotFound, reward.CodeAPIKeyNotFound, "there is no such API key")
+	return one(ctx, t.db.Read, "find an API key", missing, scanKey, keyByHash, hash)
 }
 
 // APIKeyList returns at most limit keys by descending ID. Only IDs below before

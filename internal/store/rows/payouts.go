@@ -3,11 +3,13 @@ package rows
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -78,18 +80,110 @@ func (d Dialect) errorsSQL() string {
 	return strings.ReplaceAll(text, ":by_code", d.Index("payouts_code"))
 }
 
-// scanPayout reads PayoutColumns.
-func scanPayout(scan Scan, p *reward.Payout) error {
+// ScanPayout reads PayoutColumns into p, and the columns after them into more.
+func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
 	var trace *string
-	err := scan(
+	// Basic types avoid a slower conversion for each value.
+	err := scan(append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, (*at)(&p.DueAt),
 		(*at)(&p.FirstDispatchedAt), (*at)(&p.SettleFrom), &p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, (*at)(&p.UpdatedAt), &trace,
-	)
+	}, more...)...)
 	if trace != nil {
 		p.Trace = *trace
 	}
 	return err
+}
+
+// ScanRow reads PayoutColumns, p.again and p.looked_at.
+func ScanRow(scan Scan, r *rules.Row) error {
+	return ScanPayout(scan, &r.Payout, &r.Again, (*at)(&r.LookedAt))
+}
+
+func scanPayout(scan Scan, p *reward.Payout) error { return ScanPayout(scan, p) }
+
+const (
+	onePayout  = `SELECT ` + PayoutColumns + ` FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`
+	attemptsOf = `SELECT dispatch, at, class, code, message FROM attempts WHERE promotion_id = $1 AND target_id = $2 ORDER BY at, dispatch, number`
+
+	// userPayouts reads the payouts of user $1, at most $2.
+	userPayouts = `SELECT ` + PayoutColumns + ` FROM :first_of_user ORDER BY p.promotion_id DESC, p.target_id`
+
+	// userAttempts reads the latest attempts of each of them, at most $3.
+	userAttempts = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
+  SELECT a.*, row_number() OVER (PARTITION BY a.promotion_id, a.target_id ORDER BY a.at DESC, a.dispatch DESC, a.number DESC) AS place
+  FROM :first_of_user JOIN attempts a ON a.promotion_id = p.promotion_id AND a.target_id = p.target_id
+) r WHERE place <= $3 ORDER BY at, dispatch, number`
+)
+
+// PayoutGet returns a payout and its attempts, oldest first, or
+// CodePayoutNotFound.
+func (t *Tables) PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
+	var found []reward.Payout
+	var attempts []reward.Attempt
+	args := []any{int64(id.PromotionID), int64(id.TargetID)}
+	err := t.db.Snapshot(ctx, "read a payout", func() []Statement {
+		found, attempts = nil, nil
+		return []Statement{
+			{SQL: onePayout, Args: args, Row: into(&found, scanPayout)},
+			{SQL: attemptsOf, Args: args, Row: into(&attempts, func(scan Scan, a *reward.Attempt) error {
+				return scan(&a.Dispatch, (*at)(&a.At), &a.Class, &a.Code, &a.Message)
+			})},
+		}
+	})
+	p, err := first(found, err, store.NoPayout(id))
+	if err != nil {
+		return reward.Payout{}, nil, err
+	}
+	return p, attempts, nil
+}
+
+// PayoutList returns a page of payouts by ascending target ID.
+func (t *Tables) PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
+	args := []any{int64(p.PromotionID), int64(-1), max(p.Limit, 0)}
+	if p.After != nil {
+		args[1] = int64(*p.After)
+	}
+	if p.Code != "" {
+		args = append(args, reward.SanitizeText(p.Code)) // the stored codes are sanitized too
+	}
+	return list(ctx, t.db.ReadLong, "list payouts", scanPayout, t.dialect.PayoutPage(p.State, p.Code), args...)
+}
+
+// PayoutHistory returns at most limit payouts of a user in all promotions, by
+// descending promotion ID, then target ID. All are read in one snapshot.
+// Payouts without a user ID belong to no user.
+func (t *Tables) PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error) {
+	if len(store.StorableUsers([]string{user})) == 0 {
+		return nil, nil // no payout can have this user ID
+	}
+	var found []reward.Payout
+	var answers map[store.PayoutID][]reward.Attempt
+	err := t.db.Snapshot(ctx, "read the payouts of a user", func() []Statement {
+		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
+		return []Statement{
+			{SQL: t.userPayouts, Args: []any{user, max(limit, 0)}, Row: into(&found, scanPayout)},
+			{SQL: t.userAttempts, Args: []any{user, max(limit, 0), store.UserAnswersMax}, Row: func(scan Scan) error {
+				var id store.PayoutID
+				var a reward.Attempt
+				err := scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &a.Dispatch, (*at)(&a.At), &a.Class, &a.Code, &a.Message)
+				answers[id] = append(answers[id], a)
+				return err
+			}},
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.WithAnswers(found, answers), nil
+}
+
+// PayoutClaimLookups returns at most Limit payouts of any promotion whose
+// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
+// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
+// sets their DueAt to Until, so that no other caller claims them before then.
+func (t *Tables) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
+	return list(ctx, t.write, "claim lookups", scanPayout, t.dialect.ClaimLookups, p.Now, min(max(p.Limit, 0), math.MaxInt32), p.Until)
 }
 
 // PayoutUnknown returns a page of the UNKNOWN payouts of all promotions, ordered by
@@ -113,10 +207,9 @@ func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams)
 // when READY ones wait without any dispatch. It looks for READY ones in the first
 // store.OldestPromotionsMax RUNNING promotions that have any.
 func (t *Tables) PayoutOldest(ctx context.Context) (store.OldestPayouts, error) {
-	found, err := list(ctx, t.db.ReadLong, "find the oldest payouts", func(scan Scan, o *store.OldestPayouts) error {
+	return one(ctx, t.db.ReadLong, "find the oldest payouts", nil, func(scan Scan, o *store.OldestPayouts) error {
 		return scan((*at)(&o.ReadySince), (*at)(&o.UnknownSince), (*at)(&o.StalledSince))
 	}, oldestPayouts, store.OldestPromotionsMax, time.Unix(0, 0))
-	return first(found, err, nil)
 }
 
 // PayoutErrors counts the FAILED, RETRYING and UNKNOWN payouts of a promotion by

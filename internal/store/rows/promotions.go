@@ -66,8 +66,7 @@ func (t *Tables) PromotionGet(ctx context.Context, id reward.PromotionID) (store
 
 // promotion returns a promotion with its counts and metadata, for the call that what names.
 func (t *Tables) promotion(ctx context.Context, what string, id reward.PromotionID) (store.PromotionView, error) {
-	found, err := list(ctx, t.db.Read, what, scanDetails, promotionSQL, int64(id))
-	return first(found, err, store.NoPromotion(id))
+	return one(ctx, t.db.Read, what, store.NoPromotion(id), scanDetails, promotionSQL, int64(id))
 }
 
 // PromotionViews returns the promotions among ids that exist, ordered by ID.

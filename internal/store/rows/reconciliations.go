@@ -19,10 +19,10 @@ ON CONFLICT (id) DO UPDATE SET report = excluded.report, at = excluded.at, check
 
 // ReconciliationGet returns a report, or CodeReconciliationNotFound.
 func (t *Tables) ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error) {
-	found, err := list(ctx, t.db.Read, "read a reconciliation", func(scan Scan, r *store.Reconciliation) error {
+	missing := reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id)
+	return one(ctx, t.db.Read, "read a reconciliation", missing, func(scan Scan, r *store.Reconciliation) error {
 		return scan(&r.ID, &r.Report, (*at)(&r.At), &r.Checked, &r.Drifts, &r.Repaired)
 	}, `SELECT id, report, at, coalesce(checked, -1), coalesce(drifts, -1), coalesce(repaired, -1) FROM reconciliations WHERE id = $1`, id)
-	return first(found, err, reward.NewError(reward.KindNotFound, reward.CodeReconciliationNotFound, "there is no reconciliation %d", id))
 }
 
 const listReconciliations = `SELECT id, at, coalesce(checked, -1), coalesce(drifts, -1), coalesce(repaired, -1) FROM reconciliations
@@ -46,7 +46,6 @@ ON CONFLICT (one) DO UPDATE SET at = excluded.at WHERE m.at < excluded.at`, at)
 
 // RestoreMark returns the time that RestoreMarkSet recorded; zero means never.
 func (t *Tables) RestoreMark(ctx context.Context) (time.Time, error) {
-	found, err := list(ctx, t.db.Read, "read the restore mark", func(scan Scan, mark *time.Time) error { return scan((*at)(mark)) },
+	return one(ctx, t.db.Read, "read the restore mark", nil, func(scan Scan, mark *time.Time) error { return scan((*at)(mark)) },
 		`SELECT at FROM restore_mark`)
-	return first(found, err, nil)
 }

@@ -32,12 +32,7 @@ func (t *Tables) DeadLetterForget(ctx context.Context, status reward.DeadLetterS
 
 // remove runs a statement that returns the IDs of the rows that it removes.
 func (t *Tables) remove(ctx context.Context, what, sql string, before time.Time, limit int, more ...any) (int, error) {
-	var removed []int64
-	err := t.db.Write(ctx, what, func() []Statement {
-		removed = nil
-		read := into(&removed, func(scan Scan, id *int64) error { return scan(id) })
-		return []Statement{{SQL: sql, Args: append([]any{before, max(limit, 0)}, more...), Row: read}}
-	})
+	removed, err := list(ctx, t.write, what, scanOne[int64], sql, append([]any{before, max(limit, 0)}, more...)...)
 	return len(removed), err
 }
 
@@ -115,8 +110,7 @@ func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (
 	if p.After != nil {
 		after = int64(*p.After)
 	}
-	page, err := list(ctx, t.db.Read, "read a page of old payouts", func(scan Scan, target *int64) error { return scan(target) },
-		pageOfPayouts, id, after, limit)
+	page, err := list(ctx, t.db.Read, "read a page of old payouts", scanOne[int64], pageOfPayouts, id, after, limit)
 	if err != nil {
 		return store.PayoutForgotten{}, err
 	}
@@ -128,7 +122,7 @@ func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (
 	err = t.db.Write(ctx, "remove old payouts", func() []Statement {
 		removed = nil
 		return []Statement{
-			{SQL: forgetPayouts, Args: []any{id, after, int64(last), p.Before}, Row: into(&removed, func(scan Scan, target *int64) error { return scan(target) })},
+			{SQL: forgetPayouts, Args: []any{id, after, int64(last), p.Before}, Row: into(&removed, scanOne)},
 			{SQL: forgetAttempts, Args: []any{id, after, int64(last)}},
 		}
 	})

@@ -19,8 +19,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -59,6 +62,11 @@ type DB interface {
 	// ReadLong is Read for a statement whose duration grows with the table.
 	// Only ctx limits it.
 	ReadLong(ctx context.Context, what string, build func() Statement) error
+	// Snapshot is Read for several statements, which all see the same rows.
+	Snapshot(ctx context.Context, what string, build func() []Statement) error
+	// SnapshotLong is Snapshot for statements whose duration grows with the table. Only ctx
+	// limits it.
+	SnapshotLong(ctx context.Context, what string, build func() []Statement) error
 }
 
 // ErrNoParent means that a row refers to another row that does not exist.
@@ -102,9 +110,16 @@ type Dialect struct {
 	// several orders of texts, that of coupons and that of imported codes differ, and
 	// without it no index is used.
 	ByLocale string
-	// PayoutsOfUser is a FROM clause with the payouts of user $6 of the latest
-	// promotions, as p.
-	PayoutsOfUser string
+	// PayoutsOfUser returns a FROM clause with the payouts of a user of the latest
+	// promotions, at most limit, as p. Both are parameters or literals.
+	PayoutsOfUser func(user, limit string) string
+	// PayoutPage returns the statement that lists payouts of promotion $1 with a target above
+	// $2, at most $3. If they are given, it filters by state and error code $4.
+	PayoutPage func(state *reward.State, code string) string
+	// ClaimLookups claims the payouts whose lookup is due at $1, at most $2, the oldest first,
+	// and makes them due at $3. Neither UNKNOWN ones nor those with a second lookup starve the
+	// others. It returns PayoutColumns.
+	ClaimLookups string
 	// List returns a FROM item with the elements of a parameter that is a JSON array of
 	// texts: key, which counts from 0, and value.
 	List func(param string) string
@@ -211,22 +226,8 @@ type Driver interface {
 	// one that exceeds the budget is taken. If a late confirmation has already
 	// exceeded it, no row is dispatched, not even a RETRYING one.
 	PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error)
-	// PayoutClaimLookups returns at most Limit payouts of any promotion whose
-	// lookup is due at Now. These are UNKNOWN payouts, and those that a lookup has
-	// decided and another one must confirm (PayoutSettleParams.AgainAfter). It
-	// sets their DueAt to Until, so that no other caller claims them before then.
-	PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error)
-	// PayoutGet returns a payout and its attempts, oldest first, or
-	// CodePayoutNotFound.
-	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
 	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
-	// PayoutList returns a page of payouts by ascending target ID.
-	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
-	// PayoutHistory returns at most limit payouts of a user in all promotions, by
-	// descending promotion ID, then target ID. All are read in one snapshot.
-	// Payouts without a user ID belong to no user.
-	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
 
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
@@ -246,14 +247,14 @@ type Driver interface {
 type texts struct {
 	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes,
 	drawNow, saveEntrants, hasEntrants, takenCode, lockImport, stageCodes,
-	listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
+	userPayouts, userAttempts, listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
 	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
 
 	webhooks webhookTexts
 }
 
 func (d Dialect) texts() texts {
-	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser, ":by_locale", d.ByLocale,
+	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"), ":by_locale", d.ByLocale,
 		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
@@ -261,7 +262,7 @@ func (d Dialect) texts() texts {
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds), confirmCoupon: text(confirmCoupon), endHolds: text(endHolds), returnCodes: text(returnCodes),
 		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
 		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
-		listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
+		userPayouts: text(userPayouts), userAttempts: text(userAttempts), listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
 		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
 		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(), registeredPromotions: d.registeredSQL(),
 		lockCounts: lockCounts + d.LockRow, countsWithin: d.countsWithinSQL(), flaggedAmount: d.FlaggedSQL(), undecided: text(undecided),
@@ -315,6 +316,7 @@ func (d Dialect) Statements() map[string]string {
 		"find a taken code": t.takenCode, "lock an import": t.lockImport, "stage codes": t.stageCodes, "count staged codes": countStaged,
 		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
 		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
+		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": t.userPayouts, "answers of a user": t.userAttempts, "claim lookups": d.ClaimLookups,
 		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
 		"find the oldest payouts": oldestPayouts, "find payouts to sweep": t.queuedBefore, "find payouts to cancel": t.openAfter,
 		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],
@@ -328,18 +330,23 @@ func (d Dialect) Statements() map[string]string {
 	}
 }
 
+// write is a reading for one statement that writes.
+func (t *Tables) write(ctx context.Context, what string, build func() Statement) error {
+	return t.db.Write(ctx, what, func() []Statement { return []Statement{build()} })
+}
+
 // exec runs one statement that returns no rows.
 func (t *Tables) exec(ctx context.Context, what, sql string, args ...any) error {
-	return t.db.Write(ctx, what, func() []Statement { return []Statement{{SQL: sql, Args: args}} })
+	return t.write(ctx, what, func() Statement { return Statement{SQL: sql, Args: args} })
 }
 
 // change runs one statement that returns the rows it wrote, and reports whether
 // there were any.
 func (t *Tables) change(ctx context.Context, what, sql string, args ...any) (bool, error) {
 	var changed bool
-	err := t.db.Write(ctx, what, func() []Statement {
+	err := t.write(ctx, what, func() Statement {
 		changed = false
-		return []Statement{{SQL: sql, Args: args, Row: seen(&changed)}}
+		return Statement{SQL: sql, Args: args, Row: seen(&changed)}
 	})
 	return changed && err == nil, err
 }
@@ -362,7 +369,7 @@ func into[T any](list *[]T, read func(Scan, *T) error) func(Scan) error {
 	}
 }
 
-// reading is DB.Read or DB.ReadLong.
+// reading is DB.Read, DB.ReadLong or Tables.write.
 type reading func(ctx context.Context, what string, build func() Statement) error
 
 // list reads all rows of one statement.
@@ -377,6 +384,15 @@ func list[T any](ctx context.Context, db reading, what string, read func(Scan, *
 	}
 	return found, nil
 }
+
+// one reads the first row of one statement. It returns missing if there is none.
+func one[T any](ctx context.Context, db reading, what string, missing error, read func(Scan, *T) error, sql string, args ...any) (T, error) {
+	found, err := list(ctx, db, what, read, sql, args...)
+	return first(found, err, missing)
+}
+
+// scanOne reads a single column.
+func scanOne[T any](scan Scan, v *T) error { return scan(v) }
 
 // first returns the first row of a result. It returns missing if there is none,
 // and err if that is set.
@@ -401,6 +417,15 @@ func below(before int64) int64 {
 
 // at scans a time in UTC. NULL becomes the zero time.
 type at time.Time
+
+// ScanTimestamptz spares PostgreSQL the conversion for Scan: many rows have several times.
+func (a *at) ScanTimestamptz(t pgtype.Timestamptz) error {
+	*a = at{}
+	if t.Valid {
+		*a = at(t.Time.UTC())
+	}
+	return nil
+}
 
 // Scan accepts a time or the microseconds since 1970.
 func (a *at) Scan(value any) error {

@@ -126,7 +126,7 @@ func (t *Tables) TimelineFold(ctx context.Context, p store.TimelineFoldParams) (
 			return []Statement{
 				{SQL: s.mark, Args: []any{from, before, max(p.Limit, 0)}},
 				{SQL: s.fold, Args: []any{-from, to}},
-				{SQL: s.deleteMarks, Args: []any{-from}, Row: into(&points, func(scan Scan, n *int64) error { return scan(n) })},
+				{SQL: s.deleteMarks, Args: []any{-from}, Row: into(&points, scanOne)},
 			}
 		})
 		if err != nil {

@@ -122,9 +122,8 @@ func scanUpload(scan Scan, u *store.Upload, more ...any) error {
 
 // UploadGet returns an upload of a promotion, or CodeUploadNotFound.
 func (t *Tables) UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
-	found, err := list(ctx, t.db.Read, "read an upload", func(scan Scan, u *store.Upload) error { return scanUpload(scan, u) },
+	return one(ctx, t.db.Read, "read an upload", noUpload(id), func(scan Scan, u *store.Upload) error { return scanUpload(scan, u) },
 		`SELECT `+uploadColumns+` FROM uploads WHERE id = $1 AND promotion_id = $2`, id, int64(promotion))
-	return first(found, err, noUpload(id))
 }
 
 // uploadsSQL returns the statement that lists the uploads of promotion $3.

@@ -231,8 +231,7 @@ func (t *Tables) WebhookEndpointList(ctx context.Context, limit int) ([]store.We
 
 // WebhookEndpointGet returns an endpoint, or CodeEndpointNotFound.
 func (t *Tables) WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error) {
-	found, err := list(ctx, t.db.Read, "read a webhook endpoint", scanEndpoint, t.endpointSQL(`WHERE e.id = $2`), limit, id)
-	return first(found, err, noEndpoint(id))
+	return one(ctx, t.db.Read, "read a webhook endpoint", noEndpoint(id), scanEndpoint, t.endpointSQL(`WHERE e.id = $2`), limit, id)
 }
 
 // updated runs a statement on an endpoint and returns what it is afterwards.
@@ -305,11 +304,7 @@ func (t *Tables) WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoi
 // WebhookDeliveryClaim returns at most limit pending deliveries of an endpoint that
 // are due, the longest due first. No other caller can claim them during the lease.
 func (t *Tables) WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error) {
-	var claimed []store.EndpointDelivery
-	err := t.db.Write(ctx, "claim deliveries to an endpoint", func() []Statement {
-		claimed = nil
-		return []Statement{{SQL: t.webhooks.claim, Args: []any{endpoint, max(limit, 0), lease}, Row: into(&claimed, scanDelivery)}}
-	})
+	claimed, err := list(ctx, t.write, "claim deliveries to an endpoint", scanDelivery, t.webhooks.claim, endpoint, max(limit, 0), lease)
 	if err != nil {
 		return nil, err
 	}
@@ -428,11 +423,7 @@ func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) 
 // WebhookDeliveryTest records store.WebhookTest for an endpoint, or returns
 // CodeEndpointDisabled.
 func (t *Tables) WebhookDeliveryTest(ctx context.Context, endpoint int64) (store.EndpointDelivery, error) {
-	var made []store.EndpointDelivery
-	err := t.db.Write(ctx, "test a webhook endpoint", func() []Statement {
-		made = nil
-		return []Statement{{SQL: t.webhooks.test, Args: []any{endpoint}, Row: into(&made, scanDelivery)}}
-	})
+	made, err := list(ctx, t.write, "test a webhook endpoint", scanDelivery, t.webhooks.test, endpoint)
 	if err == nil && len(made) == 0 {
 		err = t.disabledOr(ctx, endpoint, noEndpoint(endpoint))
 	}
@@ -442,7 +433,7 @@ func (t *Tables) WebhookDeliveryTest(ctx context.Context, endpoint int64) (store
 // WebhookDeliveryOwners returns the IDs of endpoints with deliveries, also of deleted
 // endpoints.
 func (t *Tables) WebhookDeliveryOwners(ctx context.Context) ([]int64, error) {
-	return list(ctx, t.db.Read, "find endpoints with deliveries", func(scan Scan, id *int64) error { return scan(id) }, deliveryOwners)
+	return list(ctx, t.db.Read, "find endpoints with deliveries", scanOne[int64], deliveryOwners)
 }
 
 // WebhookDeliveryTrim limits what is stored for an endpoint. It deletes old
@@ -450,27 +441,20 @@ func (t *Tables) WebhookDeliveryOwners(ctx context.Context) ([]int64, error) {
 // deleted endpoint. If too many are pending, it drops the oldest bulk events among
 // them.
 func (t *Tables) WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {
-	counts, err := list(ctx, t.db.Read, "count pending deliveries", func(scan Scan, n *int64) error { return scan(n) }, countPending,
-		p.EndpointID, p.PendingMax+p.Limit)
+	counts, err := list(ctx, t.db.Read, "count pending deliveries", scanOne[int64], countPending, p.EndpointID, p.PendingMax+p.Limit)
 	if err != nil {
 		return store.WebhookTrimResult{}, err
 	}
 	pending := counts[0]
 	var last *int64 // the newest event to drop
 	if excess := pending - int64(p.PendingMax); excess > 0 {
-		found, err := list(ctx, t.db.Read, "find events to drop", func(scan Scan, id **int64) error { return scan(id) }, bulkToDrop, p.EndpointID, excess)
+		found, err := list(ctx, t.db.Read, "find events to drop", scanOne[*int64], bulkToDrop, p.EndpointID, excess)
 		if err != nil {
 			return store.WebhookTrimResult{}, err
 		}
 		last = found[0]
 	}
 	r := store.WebhookTrimResult{Pending: int(pending)}
-	counted := func(n *int) func(Scan) error {
-		return func(Scan) error {
-			*n++
-			return nil
-		}
-	}
 	err = t.db.Write(ctx, "trim the deliveries to an endpoint", func() []Statement {
 		r.Deleted, r.Abandoned, r.Dropped = 0, 0, 0
 		var statements []Statement

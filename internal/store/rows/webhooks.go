@@ -19,13 +19,9 @@ UPDATE webhooks SET due_at = $3 WHERE id IN (SELECT delivery FROM due) RETURNING
 // ordered by At, then ID. No other caller can claim them before until. A new
 // delivery is due at once.
 func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
-	var taken []store.WebhookDelivery
-	err := t.db.Write(ctx, "claim webhook deliveries", func() []Statement {
-		taken = nil
-		return []Statement{{SQL: t.claimWebhooks, Args: []any{now, max(limit, 0), until}, Row: into(&taken, func(scan Scan, d *store.WebhookDelivery) error {
-			return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.FailedAttempts, (*at)(&d.At))
-		})}}
-	})
+	taken, err := list(ctx, t.write, "claim webhook deliveries", func(scan Scan, d *store.WebhookDelivery) error {
+		return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.FailedAttempts, (*at)(&d.At))
+	}, t.claimWebhooks, now, max(limit, 0), until)
 	if err != nil {
 		return nil, err
 	}

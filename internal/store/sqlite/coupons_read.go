@@ -113,23 +113,6 @@ func scanSettled(rows *sql.Rows) (a store.SettledRequest, err error) {
 	return a, err
 }
 
-// snapshot runs fn in one reading transaction, so that all its reads see the
-// same commit.
-func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.Context, q querier) error) error {
-	err := s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() //nolint:errcheck // nothing was written
-		return fn(ctx, tx)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
-}
-
 // CouponChanges returns what changed above a version.
 func (s *Store) CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error) {
 	limit = max(limit, 0)

@@ -184,21 +184,7 @@ func refPairs(promotion reward.PromotionID, refs []reward.Ref) [][2]int64 {
 	return pairs
 }
 
-// claimLookups moves the due time of payouts whose lookup is due, oldest first.
-var claimLookups = `UPDATE payouts AS p SET due_at = ?1 WHERE (promotion_id, target_id) IN (
+var claimLookups = `UPDATE payouts AS p SET due_at = $3 WHERE (promotion_id, target_id) IN (
   SELECT promotion_id, target_id FROM payouts INDEXED BY payouts_lookups
-  WHERE (state = 3 OR again = 1) AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
+  WHERE (state = 3 OR again = 1) AND due_at <= $1 ORDER BY due_at LIMIT $2)
 RETURNING ` + payoutReturning
-
-// PayoutClaimLookups claims payouts whose lookup is due.
-func (s *Store) PayoutClaimLookups(ctx context.Context, p store.PayoutClaimLookupsParams) ([]reward.Payout, error) {
-	var list []reward.Payout
-	err := s.write(ctx, "claim lookups", func(tx *tx) (err error) {
-		list, err = collect(tx.ctx, tx, scanPayout, claimLookups, micros(p.Until), micros(p.Now), max(p.Limit, 0))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}

@@ -99,18 +99,8 @@ func TestPlans(t *testing.T) {
 			"SEARCH payouts USING INDEX payouts_rare (promotion_id=? AND state=?)",
 		}},
 		"retries, bounded": {pickRetries, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
-		"claim lookups": {claimLookups, []string{
-			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
-			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
-		}},
-		"list": {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
-		"payouts of a user": {historyPayouts, []string{
-			"SEARCH p USING INDEX payouts_user (user_id=?)",
-		}},
-		"answers of a user": {historyAnswers, []string{
-			"SEARCH p USING COVERING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)",
-		}},
-		"holding": {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
+		"list":             {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
+		"holding":          {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
 		"latest coupons": {latestCoupons, []string{
 			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
 		}},
@@ -215,6 +205,16 @@ func TestPlans(t *testing.T) {
 		},
 		"write a promotion": {"SEARCH promotions USING INTEGER PRIMARY KEY (rowid=?)"},
 		"lock counts":       {"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
+		"claim lookups": {
+			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
+			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
+		},
+		"a payout":             {"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
+		"attempts of a payout": {"SEARCH attempts USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
+		"payouts of a user":    {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p"},
+		"answers of a user": {
+			"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)", "SCAN r",
+		},
 		"correct counts": {
 			"SEARCH summaries USING PRIMARY KEY (promotion_id=? AND summary_id=?)", "SEARCH f USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		},

@@ -6,14 +6,12 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	sqlitedriver "modernc.org/sqlite"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
@@ -34,9 +32,12 @@ var dialect = rows.Dialect{
 	Clock: clock, Walk: walk, List: func(param string) string { return `json_each(` + param + `)` }, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
 	Returned:   `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
 	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`,
-	PayoutsOfUser: `(
-  SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = $6 AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + strconv.Itoa(store.UserPayoutsMax) + `
-) p`,
+	PayoutsOfUser: func(user, limit string) string {
+		return `(
+  SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = ` + user + ` AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + limit + `
+) p`
+	},
+	PayoutPage: listSQL, ClaimLookups: claimLookups,
 }
 
 func walk(columns, values []string) (where, order string) {
@@ -113,14 +114,7 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 
 // Read runs a statement on a reading connection.
 func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
-	s := build()
-	err := t.s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
-		found, err := db.QueryContext(ctx, s.SQL, bind(s.Args)...)
-		if err == nil {
-			err = scan(found, s.Row)
-		}
-		return err
-	})
+	err := t.s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error { return query(ctx, db, build()) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -130,6 +124,48 @@ func (t *tables) Read(ctx context.Context, what string, build func() rows.Statem
 // ReadLong is Read, which has no time limit in this driver except for viewers.
 func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
 	return t.Read(ctx, what, build)
+}
+
+// Snapshot runs statements on a reading connection, in one transaction.
+func (t *tables) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
+	return t.s.snapshot(ctx, what, func(ctx context.Context, q querier) error {
+		for _, s := range build() {
+			if err := query(ctx, q, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// snapshot runs fn in one reading transaction, so that all its reads see the same commit.
+func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.Context, q querier) error) error {
+	err := s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() //nolint:errcheck // nothing was written
+		return fn(ctx, tx)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// SnapshotLong is Snapshot, which has no time limit in this driver except for viewers.
+func (t *tables) SnapshotLong(ctx context.Context, what string, build func() []rows.Statement) error {
+	return t.Snapshot(ctx, what, build)
+}
+
+// query runs a statement that reads.
+func query(ctx context.Context, q querier, s rows.Statement) error {
+	found, err := q.QueryContext(ctx, s.SQL, bind(s.Args)...)
+	if err == nil {
+		err = scan(found, s.Row)
+	}
+	return err
 }
 
 // run runs stmt, which was prepared from the text of s.
