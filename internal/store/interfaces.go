@@ -10,6 +10,7 @@ import (
 
 // These interfaces are parts of the store, as rows.Tables implements and documents it. They
 // end with the last package that uses them instead of an interface of its own.
+
 type (
 	Store interface {
 		Promotions

@@ -67,8 +67,12 @@ func CheckPromotion(p reward.Promotion) error {
 		return invalid("max failure rate %v of the canary is not between 0 and 1", p.Canary.MaxFailureRate)
 	}
 	return checkTexts([]namedText{
-		{"name", p.Name}, {"voucher code", p.VoucherCode}, {"currency", p.Currency}, {"metadata", string(p.Metadata)},
-		{"webhook URL", p.WebhookURL}, {"creator", p.CreatedBy},
+		{"name", p.Name},
+		{"voucher code", p.VoucherCode},
+		{"currency", p.Currency},
+		{"metadata", string(p.Metadata)},
+		{"webhook URL", p.WebhookURL},
+		{"creator", p.CreatedBy},
 	})
 }
 
@@ -111,8 +115,14 @@ func (l AuditLine) Check() error {
 		return invalid("audit id %d is not above 0", l.ID)
 	}
 	return checkTexts([]namedText{
-		{"actor", l.Actor}, {"role", l.Role}, {"token subject", l.TokenSubject}, {"action", l.Action},
-		{"subject", l.Subject}, {"detail", l.Detail}, {"request id", l.RequestID}, {"address", l.Address},
+		{"actor", l.Actor},
+		{"role", l.Role},
+		{"token subject", l.TokenSubject},
+		{"action", l.Action},
+		{"subject", l.Subject},
+		{"detail", l.Detail},
+		{"request id", l.RequestID},
+		{"address", l.Address},
 	})
 }
 

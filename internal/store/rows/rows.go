@@ -160,11 +160,13 @@ type Tables struct {
 }
 
 // New returns the store of a driver. db runs the statements of this package.
-func New(db DB, driver interface {
+func New(db DB, driver driver, d Dialect) *Tables {
+	return &Tables{Driver: driver, db: db, payouts: driver, dialect: d, texts: d.texts()}
+}
+
+type driver interface {
 	Driver
 	Payouts
-}, d Dialect) *Tables {
-	return &Tables{Driver: driver, db: db, payouts: driver, dialect: d, texts: d.texts()}
 }
 
 // Driver is what PostgreSQL and SQLite do differently.

@@ -295,13 +295,6 @@ func maybe(t time.Time) any {
 
 func timeOf(n int64) time.Time { return time.UnixMicro(n).UTC() }
 
-func maybeTime(n sql.NullInt64) time.Time {
-	if !n.Valid {
-		return time.Time{}
-	}
-	return timeOf(n.Int64)
-}
-
 // instant returns t as it comes back from the database.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
