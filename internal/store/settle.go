@@ -119,37 +119,3 @@ func SortOutcomes(list []reward.IssueOutcome) {
 			cmp.Compare(b.Ticket, a.Ticket), cmp.Compare(b.Generation, a.Generation))
 	})
 }
-
-// IssuedOutcome returns the outcome of the request that became coupon c.
-func IssuedOutcome(c *reward.Coupon) reward.IssueOutcome {
-	return reward.IssueOutcome{
-		TemplateID: c.TemplateID, UserID: c.UserID, Generation: c.Generation, Ticket: c.Ticket, Coupon: *c, At: c.IssuedAt,
-	}
-}
-
-// LatestOutcomes returns the latest outcome of each user: the one of the highest
-// generation, then with the highest ticket.
-func LatestOutcomes(list []reward.IssueOutcome) map[string]reward.IssueOutcome {
-	latest := make(map[string]reward.IssueOutcome)
-	for _, o := range list {
-		l, ok := latest[o.UserID]
-		if !ok || cmp.Or(cmp.Compare(o.Generation, l.Generation), cmp.Compare(o.Ticket, l.Ticket)) > 0 {
-			latest[o.UserID] = o
-		}
-	}
-	return latest
-}
-
-// Bound sets More and empties both lists if there are more than limit settled
-// tickets; there are never more holdings than tickets. Otherwise it sorts the
-// holdings by user, and the tickets by ticket, then generation.
-func (c *CouponChanges) Bound(limit int) {
-	if len(c.Settled) > limit {
-		c.More, c.Holdings, c.Settled = true, nil, nil
-		return
-	}
-	slices.SortFunc(c.Holdings, func(a, b CouponHolding) int { return cmp.Compare(a.UserID, b.UserID) })
-	slices.SortFunc(c.Settled, func(a, b SettledRequest) int {
-		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Generation, b.Generation))
-	})
-}

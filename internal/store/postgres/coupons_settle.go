@@ -255,3 +255,13 @@ func settleArgs(p *store.CouponSettleParams, order []int) (sql string, args []an
 		return settleDirect, append(args, string(p.Path), p.Generation, p.Fence)
 	}
 }
+
+// couponsInto returns a row reader for statements that select rows.CouponColumns.
+func couponsInto(take func(*reward.Coupon)) func(pgx.Rows) error {
+	return each(func(found pgx.Rows) error {
+		var c reward.Coupon
+		err := rows.ScanCoupon(found.Scan, &c)
+		take(&c)
+		return err
+	})
+}

@@ -43,10 +43,11 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 		"due promotions":          {"promotions_due"},
 		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
 		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
-		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest coupons": {"coupons_slot"}, "latest rejections": {"coupon_rejections_user"},
-		"history of coupons": {"coupons_user"}, "history of rejections": {"coupon_rejections_user"},
-		"changed coupons": {"coupons_version", "coupon_rejections_version"}, "changed facts": {"coupons_version", "coupons_slot"},
-		"holders": {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
+		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest outcomes": {"coupons_slot", "coupon_rejections_user"},
+		"history of a user": {"coupons_user", "coupon_rejections_user"}, "expired holds": {"coupons_slot"},
+		"settled tickets": {"coupons_version", "coupon_rejections_version"}, "changed holdings": {"coupons_version", "coupons_slot"},
+		"waiting line": {"coupons_slot", "coupon_rejections_user"},
+		"holders":      {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
 		"end holds": {"coupons_held"}, "changed holders": {"coupons_version", "coupons_slot"}, "find ended holds": {"coupons_held"},
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
 		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "latest refusal": {"coupon_refusals_pkey"},
@@ -219,12 +220,8 @@ func statements() map[string]string {
 		"whole list": wholeSQL, "changes": changesSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate,
-		"latest coupons":    latestCoupons,
-		"latest rejections": latestRejections, "history of coupons": historyCoupons, "history of rejections": historyRejections,
-		"changed coupons": changedSQL, "changed facts": changedHoldings, "holders": holdersSQL,
 		"active templates": activeTemplates, "change a template": changeTemplate,
 		"mark rounds without value": unvaluedSQL,
-		"waiting line":              waitingLine, "expired holds": expiredHoldsSQL,
 	}
 	maps.Copy(all, lists())
 	maps.Copy(all, dialect.Statements())

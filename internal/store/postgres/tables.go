@@ -15,7 +15,7 @@ const lockRow = ` FOR NO KEY UPDATE`
 
 var dialect = rows.Dialect{
 	Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`,
-	ByLocale: ` COLLATE "default"`, List: list,
+	ByLocale: ` COLLATE "default"`, List: list, Records: records,
 	Index: func(string) string { return "" }, Among: `= ANY($1::int8[])`, Active: activeWhere,
 	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
 	CountsLast: `promotions m
@@ -43,6 +43,11 @@ func walk(columns, values []string) (where, order string) {
 // list reads the elements of an array with their positions.
 func list(param string) string {
 	return `(SELECT e.value, e.place - 1 AS key FROM jsonb_array_elements_text(` + param + `::jsonb) WITH ORDINALITY AS e(value, place))`
+}
+
+// records reads the elements of an array as rows.
+func records(param string, columns ...string) string {
+	return `(SELECT * FROM jsonb_to_recordset(` + param + `::jsonb) AS e(` + strings.Join(columns, ", ") + `))`
 }
 
 // tables runs the statements of package rows, each call as one batch.

@@ -78,8 +78,11 @@ WHERE i.id = ` + lastImport + ` AND EXISTS (SELECT 1` + returnedNow + `)`
 	changedHolders = `WITH changed AS MATERIALIZED (
   SELECT c.user_id FROM coupon_templates t JOIN coupons c ON c.template_id = t.id AND c.version = t.version WHERE t.id = $1
 )
-SELECT u.user_id, (SELECT count(*)` + ofHolder + `), coalesce((SELECT max(c.id) FILTER (WHERE c.status <> 2)` + ofHolder + `), 0)
-FROM (SELECT DISTINCT user_id FROM changed) u ORDER BY u.user_id`
+` + holdingsOf + `(SELECT DISTINCT user_id FROM changed) u ORDER BY u.user_id`
+
+	// holdingsOf comes before a FROM item with users u of template $1.
+	holdingsOf = `SELECT u.user_id, (SELECT count(*)` + ofHolder + `), coalesce((SELECT max(c.id) FILTER (WHERE c.status <> 2)` + ofHolder + `), 0)
+FROM `
 	ofHolder = ` FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.user_id AND c.slot IS NOT NULL`
 )
 

@@ -123,6 +123,9 @@ type Dialect struct {
 	// List returns a FROM item with the elements of a parameter that is a JSON array of
 	// texts: key, which counts from 0, and value.
 	List func(param string) string
+	// Records returns a FROM item with the elements of a parameter that is a JSON array of
+	// objects. A column is the name of a field, and its type.
+	Records func(param string, columns ...string) string
 	// JSON is the type of a parameter with an object of JSON, as SQL that follows it.
 	JSON string
 }
@@ -247,7 +250,7 @@ type Driver interface {
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes,
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes, latestOutcomes, expiredHolds, waitingLine,
 	drawNow, saveEntrants, hasEntrants, takenCode, lockImport, stageCodes,
 	userPayouts, userAttempts, listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
 	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
@@ -257,11 +260,12 @@ type texts struct {
 
 func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"), ":by_locale", d.ByLocale,
-		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
+		":line3", d.Records("$3", "place bigint", "user_id text", "ticket bigint", "generation bigint"), ":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds), confirmCoupon: text(confirmCoupon), endHolds: text(endHolds), returnCodes: text(returnCodes),
+		latestOutcomes: text(latestOutcomes), expiredHolds: text(expiredHolds), waitingLine: text(waitingLine),
 		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
 		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
 		userPayouts: text(userPayouts), userAttempts: text(userAttempts), listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
@@ -312,6 +316,8 @@ func (d Dialect) Statements() map[string]string {
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": t.confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": t.endHolds,
+		"latest outcomes": t.latestOutcomes, "history of a user": historyOfUser, "expired holds": t.expiredHolds, "settled tickets": settledAbove,
+		"changed holdings": holdingsAbove, "holders": holders, "waiting line": t.waitingLine,
 		"return codes": t.returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,
 		"a line": lineOf, "store a leave": storeLeft, "count a leave": countLeft, "draw now": t.drawNow, "save entrants": t.saveEntrants, "has entrants": t.hasEntrants,
 		"latest refusal": latestRefusal, "end a refusal": endRefusal, "begin a refusal": beginRefusal,
@@ -445,10 +451,13 @@ func (a *at) Scan(value any) error {
 }
 
 // jsonList returns the parameter of Dialect.List.
-func jsonList(texts []string) string {
-	list, err := json.Marshal(append([]string{}, texts...))
+func jsonList(texts []string) string { return jsonOf(append([]string{}, texts...)) }
+
+// jsonOf returns the parameter of Dialect.Records: records is a slice of structs.
+func jsonOf(records any) string {
+	list, err := json.Marshal(records)
 	if err != nil {
-		panic(err) // every text can be written
+		panic(err) // every text and number can be written
 	}
 	return string(list)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // CouponSettle settles coupon requests.
@@ -144,13 +145,13 @@ func (i *issuer) left(due []int) (map[int]bool, error) {
 		return left, nil
 	}
 	first, last := &i.batch.Requests[due[0]], &i.batch.Requests[due[len(due)-1]]
-	rows, err := collect(i.tx.ctx, i.tx, scanLineTicket, `SELECT '', ticket, generation FROM coupon_rejections
+	found, err := collect(i.tx.ctx, i.tx, scanLineTicket, `SELECT '', ticket, generation FROM coupon_rejections
 WHERE template_id = ? AND ticket BETWEEN ? AND ? AND reason = '`+reward.ReasonLeft+`'`, int64(i.done.Template.ID), first.Ticket, last.Ticket)
 	if err != nil {
 		return nil, err
 	}
-	gone := make(map[store.LineTicket]bool, len(rows))
-	for _, r := range rows {
+	gone := make(map[store.LineTicket]bool, len(found))
+	for _, r := range found {
 		gone[r] = true
 	}
 	for _, at := range due {
@@ -240,4 +241,11 @@ func (i *issuer) write() error {
 func scanLineTicket(rows *sql.Rows) (l store.LineTicket, err error) {
 	err = rows.Scan(&l.UserID, &l.Ticket, &l.Generation)
 	return l, err
+}
+
+const couponSQL = `SELECT ` + rows.CouponColumns + ` FROM coupons c `
+
+func scanCoupon(found *sql.Rows) (c reward.Coupon, err error) {
+	err = rows.ScanCoupon(found.Scan, &c)
+	return c, err
 }

@@ -101,11 +101,6 @@ func TestPlans(t *testing.T) {
 		"retries, bounded": {pickRetries, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
 		"list":             {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
 		"holding":          {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
-		"latest coupons": {latestCoupons, []string{
-			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN json_each VIRTUAL TABLE INDEX 1:",
-		}},
-		"changed coupons": {changedCoupons, []string{"SEARCH coupons USING INDEX coupons_version (template_id=? AND version>?)"}},
-		"holders":         {holdersSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=?)"}},
 	}
 	for name, step := range map[string]string{
 		"list promotions": "INTEGER PRIMARY KEY (rowid<?)", "list promotions by ID": "INTEGER PRIMARY KEY (rowid>?)", "search promotions": "INTEGER PRIMARY KEY (rowid<?)",
@@ -256,6 +251,35 @@ func TestPlans(t *testing.T) {
 		},
 		"read a grant":  {"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
 		"list refusals": {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"latest outcomes": {
+			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH l USING INDEX coupons_slot (template_id=? AND user_id=?)",
+			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
+			"SEARCH l USING COVERING INDEX coupon_rejections_user (user_id=? AND template_id=?)",
+			"SEARCH l USING COVERING INDEX coupon_rejections_user (user_id=? AND template_id=?)",
+		},
+		"history of a user": {
+			"SEARCH c USING INDEX coupons_user (user_id=?)", "SCAN c", "SEARCH r USING INDEX coupon_rejections_user (user_id=?)", "SCAN r",
+		},
+		"expired holds": {
+			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN u VIRTUAL TABLE INDEX 1:",
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)",
+		},
+		"settled tickets": {
+			"SEARCH c USING INDEX coupons_version (template_id=? AND version>?)", "SCAN c",
+			"SEARCH r USING INDEX coupon_rejections_version (template_id=? AND version>?)", "SCAN r",
+		},
+		"changed holdings": {
+			"SEARCH c USING INDEX coupons_version (template_id=? AND version>?)", "SCAN changed", "SCAN changed", "SCAN u",
+			"SEARCH c USING COVERING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)",
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)",
+		},
+		"holders": {"SEARCH c USING INDEX coupons_slot (template_id=?)"},
+		"waiting line": {
+			"SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket=? AND generation<?)",
+			"SEARCH r USING INDEX coupon_rejections_user (user_id=? AND template_id=? AND ticket=? AND generation<?)",
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)",
+			"SEARCH r USING COVERING INDEX coupon_rejections_user (user_id=? AND template_id=?)",
+		},
 		"expire coupons": {
 			"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH coupons USING COVERING INDEX coupons_expiry (expires_at>? AND expires_at<?)", "SCAN due",

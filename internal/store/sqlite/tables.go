@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ func init() {
 
 // dialect has no SkipLocked, because one transaction writes at a time.
 var dialect = rows.Dialect{
-	Clock: clock, Walk: walk, List: func(param string) string { return `json_each(` + param + `)` }, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
+	Clock: clock, Walk: walk, List: func(param string) string { return `json_each(` + param + `)` }, Records: records, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
 	Returned:   `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
 	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`,
 	PayoutsOfUser: func(user, limit string) string {
@@ -45,6 +46,16 @@ func walk(columns, values []string) (where, order string) {
 		where += c + ` = ` + values[i] + ` AND `
 	}
 	return where + `id < $1`, `id DESC`
+}
+
+// records reads the elements of an array as rows.
+func records(param string, columns ...string) string {
+	fields := make([]string, len(columns))
+	for i, c := range columns {
+		name, _, _ := strings.Cut(c, " ")
+		fields[i] = `e.value ->> '` + name + `' AS ` + name
+	}
+	return `(SELECT ` + strings.Join(fields, ", ") + ` FROM json_each(` + param + `) e)`
 }
 
 // tables runs the statements of package rows.
