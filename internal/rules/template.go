@@ -159,15 +159,6 @@ func CheckChange(from, to *reward.CouponTemplate, entrants bool) error {
 	return nil
 }
 
-// SameSettings reports whether a and b agree in every field that TemplateChange
-// can change, and in the number of their imported codes, which an approval is about.
-func SameSettings(a, b *reward.CouponTemplate) bool {
-	return a.Name == b.Name && a.Metadata == b.Metadata && a.TotalQuantity == b.TotalQuantity && a.AwaitingQuantity == b.AwaitingQuantity && a.Authors == b.Authors &&
-		a.PerUserLimit == b.PerUserLimit &&
-		a.OpensAt.Equal(b.OpensAt) && a.ClosesAt.Equal(b.ClosesAt) && a.ValidFor == b.ValidFor && a.HoldFor == b.HoldFor && a.Mode == b.Mode &&
-		a.ReissueAfterCancel == b.ReissueAfterCancel && a.WhenRedisAway == b.WhenRedisAway && a.CodesImported-a.CodesReturned == b.CodesImported-b.CodesReturned
-}
-
 // Grant grants places to the gate of template t: those that users lack, as far as places
 // are left, and at most more for users who come next. Of what is left for them it takes at
 // most a half: if Redis becomes unavailable, nobody can get the places of the gate. It

@@ -220,7 +220,7 @@ func statements() map[string]string {
 		"whole list": wholeSQL, "changes": changesSQL,
 		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
 		"own coupons": existingSQL, "lock a template": lockTemplate,
-		"active templates": activeTemplates, "change a template": changeTemplate,
+		"active templates": activeTemplates,
 		"mark rounds without value": unvaluedSQL,
 	}
 	maps.Copy(all, lists())

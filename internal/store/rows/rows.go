@@ -314,7 +314,7 @@ func (d Dialect) Statements() map[string]string {
 		"undecided payouts": t.undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": t.approvedLeft,
 		"tell endpoints":              t.endpointEvent,
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
-		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
+		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "move places": movePlaces, "change settings": changeSettings, "change settings of an unused template": changeUnused, "has an entrant": hasEntrant, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": t.confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": t.endHolds,
 		"latest outcomes": t.latestOutcomes, "history of a user": historyOfUser, "expired holds": t.expiredHolds, "settled tickets": settledAbove,
 		"changed holdings": holdingsAbove, "holders": holders, "waiting line": t.waitingLine,

@@ -3,7 +3,10 @@ package rows
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -38,7 +41,12 @@ const (
 
 // TemplateGet returns a template.
 func (t *Tables) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	found, err := list(ctx, t.db.Read, "read a coupon template", scanTemplate, TemplateSQL, int64(id))
+	return t.template(ctx, "read a coupon template", id)
+}
+
+// template returns a template, for the call that what names.
+func (t *Tables) template(ctx context.Context, what string, id reward.TemplateID) (reward.CouponTemplate, error) {
+	found, err := list(ctx, t.db.Read, what, scanTemplate, TemplateSQL, int64(id))
 	return first(found, err, store.NoTemplate(id))
 }
 
@@ -83,10 +91,10 @@ func (t *Tables) inTemplate(ctx context.Context, what string, id reward.Template
 	return c, err
 }
 
-// WriteTemplate runs a statement that changes template $1, with args from $2 on, and returns
+// writeTemplate runs a statement that changes template $1, with args from $2 on, and returns
 // the ID of the template if it does. Then it reads the template. It reports whether the
 // statement changed it.
-func (t *Tables) WriteTemplate(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (c reward.CouponTemplate, wrote bool, err error) {
+func (t *Tables) writeTemplate(ctx context.Context, what string, id reward.TemplateID, sql string, args ...any) (c reward.CouponTemplate, wrote bool, err error) {
 	c, err = t.inTemplate(ctx, what, id, func() []Statement {
 		wrote = false
 		return []Statement{{SQL: sql, Args: append([]any{int64(id)}, args...), Row: seen(&wrote)}}
@@ -102,31 +110,161 @@ func archivedError(c *reward.CouponTemplate) error {
 	return rules.CheckTemplateArchived(c.ID, !c.ArchivedAt.IsZero())
 }
 
+// movePlaces grants $2 places to the gate of template $1, or takes back as many as -$2, if the
+// gate is still the one that the rule has read. Coupons that use promised places change
+// neither sum, so that a grant gets its turn in a rush.
+const movePlaces = `UPDATE coupon_templates SET granted = granted + $2, grants = grants + 1, version = version + 1
+WHERE id = $1 AND archived_at IS NULL AND generation = $3 AND path = $4 AND mode = $5 AND grants = $6 AND granted + $2 >= used
+  AND (CAST($2 AS bigint) <= 0 OR live + granted - used + $2 <= total_quantity
+    AND (codes_imported = 0 OR issued_total + granted - used + $2 <= codes_imported)) RETURNING id`
+
+// movePlaces lets a rule decide about the granted places of a template, and reports whether it
+// changed them.
+func (t *Tables) movePlaces(ctx context.Context, what string, id reward.TemplateID, rule func(*reward.CouponTemplate) bool) (c reward.CouponTemplate, moved bool, err error) {
+	err = whileStale(what, func() error {
+		moved = false
+		if c, err = t.template(ctx, what, id); err != nil {
+			return err
+		}
+		next := c
+		if err := archivedError(&c); err != nil || !rule(&next) {
+			return err
+		}
+		moved = true
+		args := []any{int64(id), next.Granted - c.Granted, c.Generation, string(c.Path), string(c.Mode), c.Grants}
+		c, err = t.inTemplate(ctx, what, id, func() []Statement { return []Statement{{SQL: movePlaces, Args: args, Must: true}} })
+		return err
+	})
+	if err != nil {
+		return reward.CouponTemplate{}, false, err
+	}
+	return c, moved, nil
+}
+
+// TemplateGrant grants places to the gate, see rules.Grant. It returns the template and
+// reports whether it changed it.
+func (t *Tables) TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error) {
+	return t.movePlaces(ctx, "grant places to a gate", p.ID, func(c *reward.CouponTemplate) bool {
+		return rules.Grant(c, p.Generation, p.Grants, p.Granted, p.Lacking, p.More)
+	})
+}
+
+// TemplateShrink takes back places that the gate has not given, see rules.Shrink. It returns
+// the template and reports whether it changed it.
+func (t *Tables) TemplateShrink(ctx context.Context, id reward.TemplateID, shrunk rules.Shrunk) (reward.CouponTemplate, bool, error) {
+	return t.movePlaces(ctx, "take back places of a gate", id, func(c *reward.CouponTemplate) bool { return rules.Shrink(c, shrunk) })
+}
+
+// TemplateReleasePlaces takes back all places that are set aside, see rules.ReleasePlaces. It
+// returns the template and reports whether it changed it.
+func (t *Tables) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error) {
+	return t.movePlaces(ctx, "take back all places of a template", id, rules.ReleasePlaces)
+}
+
+// settingColumns are the columns of templates that rules.TemplateChange changes, in the order
+// of settings.
+var settingColumns = strings.Fields(`name total_quantity per_user_limit opens_at closes_at valid_for mode reissue when_redis_away
+hold_seconds metadata awaiting_quantity authors`)
+
+// settings returns the values of settingColumns.
+func settings(c *reward.CouponTemplate) []any {
+	return []any{
+		c.Name, c.TotalQuantity, c.PerUserLimit, orNull(c.OpensAt), orNull(c.ClosesAt), int64(c.ValidFor / time.Second), string(c.Mode),
+		c.ReissueAfterCancel, string(c.WhenRedisAway), int64(c.HoldFor / time.Second), string(c.Metadata), c.AwaitingQuantity, string(c.Authors),
+	}
+}
+
+const hasEntrant = `SELECT 1 FROM coupon_entrants WHERE template_id = $1 LIMIT 1`
+
+// writeSettings writes the settings $10 and so on of template $1, if the settings are still
+// those that follow, the gate is that of $2, $3 and $4, and $5 codes were imported. It adds $6
+// granted places and counts $7 grants. At most $8 coupons may be live and promised, and with
+// imported codes, codes must suffice for $9 live ones. fixed is the condition that nobody has
+// used the template.
+func writeSettings(fixed string) string {
+	var sets, same []string
+	for i, column := range settingColumns {
+		sets = append(sets, column+" = $"+strconv.Itoa(10+i))
+		same = append(same, column+" IS NOT DISTINCT FROM $"+strconv.Itoa(10+len(settingColumns)+i))
+	}
+	return `UPDATE coupon_templates SET version = version + 1, granted = granted + $6, grants = grants + $7, ` + strings.Join(sets, ", ") + `
+WHERE id = $1 AND archived_at IS NULL AND generation = $2 AND path = $3 AND grants = $4 AND codes_imported - codes_returned = $5
+  AND granted + $6 >= used AND live + granted + $6 - used <= $8 AND (codes_imported = 0 OR live + codes_imported - issued_total >= $9)
+  AND ` + strings.Join(same, " AND ") + fixed + ` RETURNING id`
+}
+
+var (
+	changeSettings = writeSettings("")
+	changeUnused   = writeSettings(` AND settled = 0 AND used = 0 AND draw_state IN ('', 'OPEN')
+  AND NOT EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1)`)
+)
+
+// TemplateChange changes the settings of a template and returns it, by rules.TemplateChange
+// and rules.CheckChange. What the coupons change all the time is compared as sums and limits,
+// so that a change gets its turn in a rush.
+func (t *Tables) TemplateChange(ctx context.Context, p rules.TemplateChange) (c reward.CouponTemplate, err error) {
+	const what = "change a coupon template"
+	err = whileStale(what, func() error {
+		was, err := t.template(ctx, what, p.ID)
+		if err = cmp.Or(err, archivedError(&was)); err != nil {
+			return err
+		}
+		to, err := p.Apply(was)
+		if err != nil {
+			return err
+		}
+		sql, entered := changeSettings, false
+		if rules.FixedByUse(&was, &to) {
+			sql = changeUnused
+			if entered, err = t.found(ctx, what, hasEntrant, int64(p.ID)); err != nil {
+				return err
+			}
+		}
+		if err := rules.CheckChange(&was, &to, entered); err != nil {
+			return err
+		}
+		withCodes := int64(math.MinInt64)
+		if to.TotalQuantity > was.TotalQuantity {
+			withCodes = to.TotalQuantity
+		}
+		args := slices.Concat([]any{
+			int64(p.ID), was.Generation, string(was.Path), was.Grants, was.CodesImported - was.CodesReturned,
+			to.Granted - was.Granted, to.Grants - was.Grants, to.TotalQuantity, withCodes,
+		}, settings(&to), settings(&was))
+		c, err = t.inTemplate(ctx, what, p.ID, func() []Statement { return []Statement{{SQL: sql, Args: args, Must: true}} })
+		return err
+	})
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	return c, nil
+}
+
 // TemplateTouch raises the version of a template.
 func (t *Tables) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
-	c, _, err := t.WriteTemplate(ctx, "touch a coupon template", id, touchTemplate)
+	c, _, err := t.writeTemplate(ctx, "touch a coupon template", id, touchTemplate)
 	return c, err
 }
 
 // TemplateNewGeneration raises the generation of a template.
 func (t *Tables) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
-	return t.WriteTemplate(ctx, "raise the generation of a coupon template", p.ID, newGeneration, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
+	return t.writeTemplate(ctx, "raise the generation of a coupon template", p.ID, newGeneration, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
 }
 
 // TemplateSetFloor sets the floor of a template to its generation.
 func (t *Tables) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
-	_, set, err := t.WriteTemplate(ctx, "set the floor of a coupon template", id, setFloor, generation)
+	_, set, err := t.writeTemplate(ctx, "set the floor of a coupon template", id, setFloor, generation)
 	return set, err
 }
 
 // DrawClose moves a draw from OPEN to CLOSED.
 func (t *Tables) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
-	c, _, err := t.WriteTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
+	c, _, err := t.writeTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
 	return c, err
 }
 
 // DrawDone moves a draw from CLOSED to DONE.
 func (t *Tables) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, order []byte) (bool, error) {
-	_, done, err := t.WriteTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
+	_, done, err := t.writeTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
 	return done, err
 }

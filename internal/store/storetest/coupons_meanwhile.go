@@ -71,6 +71,29 @@ func rulesOfMeanwhile(a *arena) {
 		}
 		return strings.Join(texts, ", "), err
 	}
+	places := func(c reward.CouponTemplate, moved bool, err error) (any, error) {
+		return fmt.Sprint(moved, " ", c.Granted), err
+	}
+	grant := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		return places(t.TemplateGrant(a.ctx, store.TemplateGrantParams{ID: id, Generation: 1, Lacking: 3}))
+	}
+	shrink := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		return places(t.TemplateShrink(a.ctx, id, rules.Shrunk{Generation: 1, Granted: 2}))
+	}
+	release := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		return places(t.TemplateReleasePlaces(a.ctx, id))
+	}
+	resize := func(quantity int64) call {
+		return func(t *rows.Tables, id reward.TemplateID) (any, error) {
+			c, err := t.TemplateChange(a.ctx, rules.TemplateChange{ID: id, TotalQuantity: &quantity})
+			return fmt.Sprint(c.TotalQuantity, " ", c.Name), err
+		}
+	}
+	inKafka := func(t *rows.Tables, id reward.TemplateID) (any, error) {
+		mode := reward.ModeKafka
+		c, err := t.TemplateChange(a.ctx, rules.TemplateChange{ID: id, Mode: &mode})
+		return c.Mode, err
+	}
 	archived := "archived_at = " + a.raw.Moment(at(10))
 	second := func(format string, n int) string { return fmt.Sprintf(format, a.raw.Moment(at(n))) }
 	later := a.raw.Moment(fromNow(30 * time.Minute))
@@ -90,6 +113,32 @@ func rulesOfMeanwhile(a *arena) {
 		{line, leave, "", "coupon_templates", archived, reward.CodeArchived},
 		{line, leave, "", "coupon_rejections", "ticket = 3, generation = 1, reason = 'LEFT'", "2 1"},
 		{line, leave, "", "coupons", "ticket = 3, generation = 1", "3 1"},
+		{line, grant, "", "coupon_templates", "", "true 8"},
+		{line, grant, "", "coupon_templates", "used = 3, live = 3, issued_total = 3", "true 8"},
+		{line, grant, "", "coupon_templates", "generation = 2", "false 5"},
+		{line, grant, "", "coupon_templates", "path = 'DATABASE'", "false 5"},
+		{line, grant, "", "coupon_templates", "mode = 'SYNC'", "false 5"},
+		{line, grant, "", "coupon_templates", "grants = 1", "false 5"},
+		{line, grant, "", "coupon_templates", "total_quantity = 6", "true 6"},
+		{line, grant, "", "coupon_templates", "codes_imported = 6", "true 6"},
+		{line, grant, "", "coupon_templates", archived, reward.CodeArchived},
+		{line, shrink, "", "coupon_templates", "", "true 2"},
+		{line, shrink, "", "coupon_templates", "used = 3", "true 3"},
+		{line, shrink, "", "coupon_templates", "grants = 1", "false 5"},
+		{line, release, "path = 'DATABASE'", "coupon_templates", "", "true 1"},
+		{line, release, "path = 'DATABASE'", "coupon_templates", "used = 3", "true 3"},
+		{line, release, "path = 'DATABASE'", "coupon_templates", "path = 'GATE'", "false 5"},
+		{line, resize(6), "", "coupon_templates", "", "6 spring"},
+		{line, resize(6), "", "coupon_templates", "used = 3, live = 3, issued_total = 3", "6 spring"},
+		{line, resize(6), "", "coupon_templates", "live = 4, issued_total = 4", reward.CodeConflict},
+		{line, resize(6), "", "coupon_templates", "name = 'autumn'", "6 autumn"},
+		{line, resize(6), "", "coupon_templates", archived, reward.CodeArchived},
+		{line, resize(25), "codes_imported = 25", "coupon_templates", "", "25 spring"},
+		{line, resize(25), "codes_imported = 25", "coupon_templates", "issued_total = 2", reward.CodeCodesExhausted},
+		{nil, inKafka, "", "coupon_templates", "", "KAFKA"},
+		{nil, inKafka, "", "coupon_templates", "settled = 1", reward.CodeConflict},
+		{nil, inKafka, "", "coupon_templates", "granted = 1, grants = 1", reward.CodeConflict},
+		{nil, inKafka, "", "coupon_templates", "draw_state = 'CLOSED'", reward.CodeConflict},
 		{line, cancel, "", "coupons", "", "0 1"},
 		{line, cancel, "", "coupons", second("status = 1, used_at = %s", 15), reward.CodeCouponUsed},
 		{line, cancel, "", "coupon_templates", archived, reward.CodeArchived},
