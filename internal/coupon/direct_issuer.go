@@ -142,7 +142,7 @@ func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int6
 // issue issues in one transaction and applies the change to the gate.
 func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
 	p := store.CouponSettleParams{
-		TemplateID: t.ID, Kind: rules.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
+		TemplateID: t.ID, Known: t, Kind: rules.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
 		Requests: make([]rules.CouponRequest, len(users)),
 	}
 	for i, user := range users {

@@ -194,7 +194,7 @@ func (d *drawer) settle(ctx context.Context, row *reward.CouponTemplate, list *e
 // settleParams returns the transaction for a batch whose tickets follow first.
 func (d *drawer) settleParams(t *reward.CouponTemplate, first int64, batch []drawn) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: t.ID, Kind: rules.SettleInOrder, Epoch: t.Epoch, Generation: t.Generation, Now: time.Now(),
+		TemplateID: t.ID, Known: t, Kind: rules.SettleInOrder, Epoch: t.Epoch, Generation: t.Generation, Now: time.Now(),
 		Requests: make([]rules.CouponRequest, len(batch)),
 	}
 	for i, one := range batch {

@@ -228,7 +228,7 @@ func (l *IssueListener) requestExternal(ctx context.Context, list []issueRecord)
 // settle settles records in one transaction. It reports whether there was anything
 // to settle, and returns the records with a ticket that no gate gave.
 func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, list []issueRecord, offsets []store.Offset) (bool, []bus.DeadRecord, error) {
-	p := store.CouponSettleParams{TemplateID: t.ID, Kind: rules.SettleListed, Offsets: offsets, Now: time.Now()}
+	p := store.CouponSettleParams{TemplateID: t.ID, Known: t, Kind: rules.SettleListed, Offsets: offsets, Now: time.Now()}
 	var records []bus.Record // of the requests
 	for _, r := range list {
 		if r.external() || t.Mode != reward.ModeKafka { // the mode was changed while the line was empty

@@ -299,7 +299,7 @@ func (i *Issuer) reloadOnGap(ctx context.Context, gap bool, generation int64) er
 
 func (i *Issuer) settleParams(t *reward.CouponTemplate, hand gate.Delivery, now time.Time) store.CouponSettleParams {
 	p := store.CouponSettleParams{
-		TemplateID: i.id, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: hand.Generation, Now: now,
+		TemplateID: i.id, Known: t, Kind: rules.SettleInOrder, Epoch: i.epoch, Generation: hand.Generation, Now: now,
 		Requests: make([]rules.CouponRequest, len(hand.Requests)),
 	}
 	for n, r := range hand.Requests {

@@ -185,35 +185,24 @@ func Shut(t *reward.CouponTemplate, b *IssueBatch, clock time.Time) RequestOutco
 	return 0
 }
 
-// Due returns the positions of the requests to decide now, in order. known
-// reports whether the generation and ticket of a request are already settled, or
-// whether its user had a coupon of a later generation before the batch. It is called
-// for SettleListed only, and only if nothing else excludes the request.
-func Due(t *reward.CouponTemplate, b *IssueBatch, known func(*CouponRequest) (bool, error)) ([]int, error) {
-	order := b.Order()
-	due := order[:0]
+// Due returns the positions of the requests to decide now, in order. known has those of
+// SettleListed whose generation and ticket are settled, or whose user had a coupon of a later
+// generation before the batch.
+func Due(t *reward.CouponTemplate, b *IssueBatch, known map[int]bool) []int {
 	next := t.Settled + 1
-	for _, at := range order {
+	return slices.DeleteFunc(b.Order(), func(at int) bool {
 		r := &b.Requests[at]
 		switch b.Kind {
 		case SettleInOrder:
 			if r.Ticket != next {
-				continue
+				return true
 			}
 			next++
 		case SettleListed:
-			if r.Generation > t.Generation || r.Generation < t.Floor || neverGiven(t, t.Settled, r.Ticket) {
-				continue
-			}
-			if settled, err := known(r); err != nil {
-				return nil, err
-			} else if settled {
-				continue
-			}
+			return r.Generation > t.Generation || r.Generation < t.Floor || neverGiven(t, t.Settled, r.Ticket) || known[at]
 		}
-		due = append(due, at)
-	}
-	return due, nil
+		return false
+	})
 }
 
 // neverGiven reports whether no gate of template t can have given a ticket, if settled
@@ -239,21 +228,26 @@ func (h *Holding) lowest() int {
 	return slot
 }
 
-// Settlement is the result of a batch, decided under the lock of its template.
+// Facts is what a batch is decided by, next to its template. Positions are those of requests
+// in the batch.
+type Facts struct {
+	Clock time.Time    // of the database
+	Known map[int]bool // see Due
+	Left  map[int]bool // left the line: ReasonLeft is stored for them; SettleInOrder only
+	// Holdings has the holding of each user before the batch, by the user ID that Storable
+	// returns, and Existing the coupon with its Latest.
+	Holdings map[string]Holding
+	Existing map[string]reward.Coupon
+}
+
+// Settlement is what was decided about a batch.
 type Settlement struct {
 	Refused SettleRefusal
 	// Shut is RequestNotOpen or RequestClosed if the template is not open, otherwise
 	// 0.
-	Shut      RequestOutcome
-	From      int64                 // Version before
-	Settled   int64                 // Settled before
-	Template  reward.CouponTemplate // as it is afterwards
-	Decisions []Decision
-	// Existing has, by user, the coupon to report to a user beyond a limit of 1.
-	Existing map[string]reward.Coupon
-	// Clock is the time of the database, from which holds are counted. A driver
-	// sets it if the template holds coupons.
-	Clock time.Time
+	Shut          RequestOutcome
+	Was, Template reward.CouponTemplate // before and after
+	Decisions     []Decision
 }
 
 // Decision is the decision about one request. Requests without a decision were
@@ -262,22 +256,46 @@ type Decision struct {
 	At     int // the position of the request in the batch
 	Ticket int64
 	Reason string // why it was rejected; empty means issued. ReasonLeft: it is stored already
-	Slot   int    // of the coupon; 0 if the driver does not report it
+	Slot   int    // of the coupon
 	// Held and Latest are the user's holding before the batch.
 	Held   int
 	Latest reward.CouponID
-	// CodeNumber is the number of the imported code of the coupon, and 0 if it has
-	// the code of its request or if the driver does not report it. Code is the
-	// imported code, which the driver reads.
-	CodeNumber int64
-	Code       string
+	// Code and HeldUntil of the coupon are filled in when it is stored.
+	Code      string
+	HeldUntil time.Time
+}
+
+// Settle decides a batch of requests of template t.
+func (b *IssueBatch) Settle(t reward.CouponTemplate, f Facts) Settlement {
+	s := Settlement{Refused: Refuse(&t, b), Was: t, Template: t}
+	if s.Refused != NotRefused {
+		return s
+	}
+	var due []int
+	if s.Shut = Shut(&t, b, f.Clock); s.Shut == 0 {
+		due = Due(&t, b, f.Known)
+	}
+	s.Template, s.Decisions = Issue(t, b, due, f.Left, f.Holdings)
+	return s
+}
+
+// Assume decides a batch as if no user had a coupon, nothing of it was settled and the
+// template was open. t may have moved on since it was read. It reports whether every request
+// gets a coupon or is rejected for its own Reason: the settlement is then right if
+// what it assumes is true, and if there is room for the coupons.
+func (b *IssueBatch) Assume(t reward.CouponTemplate) (Settlement, bool) {
+	if b.Kind == SettleInOrder && len(b.Requests) > 0 {
+		t.Settled = slices.MinFunc(b.Requests, func(x, y CouponRequest) int { return cmp.Compare(x.Ticket, y.Ticket) }).Ticket - 1
+	}
+	s := b.Settle(t, Facts{Clock: t.OpensAt})
+	return s, len(s.Decisions) > 0 && len(s.Decisions) == len(b.Requests) && !slices.ContainsFunc(s.Decisions, func(d Decision) bool {
+		return d.Reason != b.Requests[d.At].Storable().Reason
+	})
 }
 
 // Issue decides the due requests of a batch that template t does not refuse. It
-// returns the template afterwards and the decisions, in order. left has the positions
-// of those requests that left the line, with ReasonLeft stored; SettleInOrder only.
-// holdings has the holding of each user before the batch, by the user ID that Storable
-// returns.
+// returns the template afterwards and the decisions, in order. left and holdings are those of
+// Facts.
 func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, left map[int]bool, holdings map[string]Holding) (reward.CouponTemplate, []Decision) {
 	direct := b.Kind == SettleDirect
 	if direct {
@@ -311,9 +329,6 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, left map[int]bool,
 			h.Slots = append(h.Slots, d.Slot)
 			t.Live++
 			t.IssuedTotal++
-			if t.CodesImported > 0 {
-				d.CodeNumber = t.IssuedTotal
-			}
 		}
 		switch {
 		case direct && d.Reason != "":
@@ -336,10 +351,9 @@ func Issue(t reward.CouponTemplate, b *IssueBatch, due []int, left map[int]bool,
 	return t, decisions
 }
 
-// Coupon returns the coupon that decision d of settlement s issues. The code of a HELD one
+// Coupon returns the coupon of template t that decision d issues. The code of a HELD one
 // is left out: nobody sees it before it is confirmed.
-func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
-	t := &s.Template
+func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon {
 	r := &b.Requests[d.At]
 	c := reward.Coupon{
 		ID: r.CouponID, Code: cmp.Or(d.Code, r.Code), TemplateID: t.ID, UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket,
@@ -352,7 +366,7 @@ func (b *IssueBatch) Coupon(s *Settlement, d Decision) reward.Coupon {
 		c.ExpiresAt = c.IssuedAt.Add(t.ValidFor)
 	}
 	if t.HoldFor > 0 {
-		c.Code, c.Status, c.HeldUntil = "", reward.CouponHeld, s.Clock.Add(t.HoldFor)
+		c.Code, c.Status, c.HeldUntil = "", reward.CouponHeld, d.HeldUntil
 	}
 	return c
 }
@@ -364,7 +378,7 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 		return s.Shut
 	case b.Kind == SettleInOrder && r.Ticket > s.Template.Settled:
 		return RequestGap
-	case b.Kind == SettleListed && r.Generation >= s.Template.Floor && r.Generation <= s.Template.Generation && neverGiven(&s.Template, s.Settled, r.Ticket):
+	case b.Kind == SettleListed && r.Generation >= s.Template.Floor && r.Generation <= s.Template.Generation && neverGiven(&s.Template, s.Was.Settled, r.Ticket):
 		return RequestNeverGiven
 	}
 	return RequestAlreadySettled

@@ -263,6 +263,9 @@ type CouponSettleParams struct {
 	// them.
 	Offsets []Offset
 	Now     time.Time // IssuedAt of the coupons
+	// Known is the template as the caller has read it last; nil means not at all. With it, a
+	// batch of users who get their first coupon needs no read.
+	Known *reward.CouponTemplate
 }
 
 // CodesMax is the greatest number of codes in one CodesStage.

@@ -49,10 +49,11 @@ func (p *CouponSettleParams) Batch() *rules.IssueBatch {
 	}
 }
 
-// Settled returns the result of CouponSettle for a settlement of batch b.
-func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
+// Settled returns the result of CouponSettle for a settlement of batch b. existing is that of
+// rules.Facts.
+func Settled(s *rules.Settlement, b *rules.IssueBatch, existing map[string]reward.Coupon) CouponSettleResult {
 	res := CouponSettleResult{
-		Refused: s.Refused, CouponChange: CouponChange{From: s.From, To: s.Template.Version, Template: s.Template},
+		Refused: s.Refused, CouponChange: CouponChange{From: s.Was.Version, To: s.Template.Version, Template: s.Template},
 	}
 	if s.Refused != rules.NotRefused {
 		return res
@@ -61,10 +62,11 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 	for i := range b.Requests {
 		res.Results[i].Outcome = s.Unsettled(b, &b.Requests[i])
 	}
-	holdings := make(map[string]CouponHolding)
+	holdings, now := make(map[string]CouponHolding), make(map[string]reward.Coupon)
 	for _, d := range s.Decisions {
 		if d.Reason == "" {
-			c := b.Coupon(s, d)
+			c := b.Coupon(&s.Template, d)
+			now[c.UserID] = c
 			res.Results[d.At] = RequestResult{Outcome: rules.RequestIssued, Coupon: c}
 			h, ok := holdings[c.UserID]
 			if !ok {
@@ -80,8 +82,11 @@ func Settled(s *rules.Settlement, b *rules.IssueBatch) CouponSettleResult {
 			continue
 		}
 		res.Results[d.At] = RequestResult{Outcome: rules.RequestRejected, Reason: d.Reason}
-		if d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 {
-			res.Results[d.At].Coupon = s.Existing[b.Requests[d.At].UserID]
+		if user := b.Requests[d.At].UserID; d.Reason == reward.ReasonUserLimit && s.Template.PerUserLimit == 1 && b.Kind == rules.SettleDirect {
+			res.Results[d.At].Coupon = existing[user]
+			if c, ok := now[user]; ok {
+				res.Results[d.At].Coupon = c
+			}
 		}
 	}
 	for _, h := range holdings {

@@ -40,10 +40,12 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
-		"due promotions":          {"promotions_due"},
-		"settle coupons in order": {"coupons_slot"}, "settle coupons listed": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
-		"settle coupons directly": {"coupons_slot"}, "own coupons": {"coupons_slot"}, "coupons of a template": {"coupons_ticket"},
-		"coupons of a user": {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest outcomes": {"coupons_slot", "coupon_rejections_user"},
+		"due promotions": {"promotions_due"},
+		"slots of users": {"coupons_slot"}, "latest coupons of users": {"coupons_slot", "coupons_pkey"},
+		"settled requests": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
+		"same requests":    {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"}, "coupons of a template": {"coupons_ticket"},
+		"tell of issued coupons": {"coupons_version"},
+		"coupons of a user":      {"coupons_user"}, "coupons by code": {"coupons_code_of_template"}, "latest outcomes": {"coupons_slot", "coupon_rejections_user"},
 		"history of a user": {"coupons_user", "coupon_rejections_user"}, "expired holds": {"coupons_slot"},
 		"settled tickets": {"coupons_version", "coupon_rejections_version"}, "changed holdings": {"coupons_version", "coupons_slot"},
 		"waiting line": {"coupons_slot", "coupon_rejections_user"},
@@ -218,9 +220,8 @@ func statements() map[string]string {
 		"claim due lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
 		"summaries":  addSummaries,
 		"whole list": wholeSQL, "changes": changesSQL,
-		"settle coupons in order": settleInOrder, "settle coupons listed": settleListed, "settle coupons directly": settleDirect,
-		"own coupons": existingSQL, "lock a template": lockTemplate,
-		"active templates": activeTemplates,
+		"tell of issued coupons":    tellIssued,
+		"active templates":          activeTemplates,
 		"mark rounds without value": unvaluedSQL,
 	}
 	maps.Copy(all, lists())

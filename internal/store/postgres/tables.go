@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -14,7 +17,7 @@ import (
 const lockRow = ` FOR NO KEY UPDATE`
 
 var dialect = rows.Dialect{
-	Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`,
+	Clock: `clock_timestamp()`, SkipLocked: `FOR UPDATE SKIP LOCKED`, LockRow: lockRow, Walk: walk, ByBytes: ` COLLATE "C"`, JSON: `::jsonb`, TellIssued: tellIssued,
 	ByLocale: ` COLLATE "default"`, List: list, Records: records,
 	Index: func(string) string { return "" }, Among: `= ANY($1::int8[])`, Active: activeWhere,
 	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
@@ -68,10 +71,18 @@ func writeError(err error) error {
 	switch {
 	case hasState(err, "23503"):
 		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)
-	case hasState(err, "22012"):
+	case hasState(err, "22012"), brokeUnique(err, "coupons_slot"):
 		return fmt.Errorf("%w: %w", err, rows.ErrStale)
+	case brokeUnique(err, "coupons_pkey", "coupons_code_of_template"):
+		return fmt.Errorf("%w: %w", err, rows.ErrTaken)
 	}
 	return err
+}
+
+// brokeUnique reports whether err means that a row breaks one of these unique constraints.
+func brokeUnique(err error, constraints ...string) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == "23505" && slices.Contains(constraints, pe.ConstraintName)
 }
 
 // Read runs one statement.

@@ -15,30 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// lockTemplate is rows.LockTemplate, which locks.
-const lockTemplate = rows.LockTemplate + lockRow
-
-// queueTemplate queues a read of a template into t. If t.ID is 0 afterwards,
-// the template does not exist.
-func queueTemplate(b *pgx.Batch, id reward.TemplateID, t *reward.CouponTemplate) {
-	*t = reward.CouponTemplate{}
-	b.Queue(rows.TemplateSQL, int64(id)).Query(templateInto(t))
-}
-
-// templateInto returns a result reader that scans a template into t.
-func templateInto(t *reward.CouponTemplate) func(pgx.Rows) error {
-	return each(func(found pgx.Rows) error { return rows.ScanTemplate(found.Scan, t) })
-}
-
-// templateError returns the error of a transaction on template id that then
-// read the template: err, or CodeTemplateNotFound if read is another ID.
-func templateError(read, id reward.TemplateID, err error) error {
-	if err == nil && read == 0 {
-		return store.NoTemplate(id)
-	}
-	return err
-}
-
 // activeTemplates reads the templates that close after $2 or never close, with a
 // version of the list. If $1 is that version, it returns only the version. The
 // version is computed from xmin and ctid, which change with every update of a row.

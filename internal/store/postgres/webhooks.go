@@ -25,13 +25,9 @@ func payoutEventsSQL() string {
 )`
 }
 
-// couponEventsSQL returns the CTE that records which coupons issueSQL has issued.
-func couponEventsSQL() string {
-	event := strconv.Itoa(store.WebhookCouponIssued)
-	return `told AS (
-  INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, coupon_id)
-  SELECT e.id, ` + event + `, now.at, now.at, d.id
-  FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, decided d
-  WHERE ` + asks("e", event) + ` AND d.verdict = '' AND d.hold_seconds = 0 ORDER BY e.id, d.ord
-)`
-}
+// tellIssued records for endpoints which coupons the latest version of template $1 has issued.
+// Without an endpoint that asks for it, no coupon is read.
+var tellIssued = `INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, coupon_id)
+SELECT e.id, ` + strconv.Itoa(store.WebhookCouponIssued) + `, now.at, now.at, c.id
+FROM (SELECT clock_timestamp() AS at) now, webhook_endpoints e, coupon_templates t JOIN coupons c ON c.template_id = t.id AND c.version = t.version
+WHERE t.id = $1 AND c.status = 0 AND ` + asks("e", strconv.Itoa(store.WebhookCouponIssued)) + ` ORDER BY e.id, c.ticket`

@@ -208,13 +208,16 @@ WHERE (SELECT 1 FROM coupons c
   AND (SELECT 1 FROM coupons c WHERE c.template_id = $1 AND c.user_id = a.user_id AND c.generation > $2 LIMIT 1) IS NULL
   AND (SELECT 1 FROM coupon_rejections r WHERE r.user_id = a.user_id AND r.template_id = $1 AND r.generation > $2 LIMIT 1) IS NULL`
 
-// lineRecord is a record of waitingLine.
+// lineRecord is a request in a waiting line.
 type lineRecord struct {
 	Place      int    `json:"place"`
 	UserID     string `json:"user_id"`
 	Ticket     int64  `json:"ticket"`
 	Generation int64  `json:"generation"`
 }
+
+// lineColumns are the fields of lineRecord.
+var lineColumns = []string{"place bigint", "user_id text", "ticket bigint", "generation bigint"}
 
 // CouponWaiting reports which users in the line of a gate still wait, in order. generation is
 // the gate's, and there are at most BatchMax users. A user no longer waits if their ticket was

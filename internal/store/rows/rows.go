@@ -48,7 +48,8 @@ type Statement struct {
 type Scan = func(dest ...any) error
 
 // DB runs statements. Its errors begin with what, which names the call. A
-// statement that breaks a foreign key fails with ErrNoParent.
+// statement that breaks a foreign key fails with ErrNoParent, one that inserts a coupon with
+// an ID or a code in use with ErrTaken, and one with a slot in use with ErrStale.
 type DB interface {
 	// Write runs the statements that build returns in order, as one
 	// transaction. It calls build again for each try.
@@ -74,6 +75,9 @@ var ErrNoParent = errors.New("a row refers to another row that does not exist")
 
 // ErrStale means that a statement with Must returned no row: what a rule read has changed.
 var ErrStale = errors.New("what was read has changed meanwhile")
+
+// ErrTaken means that another coupon has the ID or the code of a new one.
+var ErrTaken = errors.New("another coupon has the id or the code")
 
 // Dialect holds what the databases write differently.
 type Dialect struct {
@@ -126,6 +130,9 @@ type Dialect struct {
 	// Records returns a FROM item with the elements of a parameter that is a JSON array of
 	// objects. A column is the name of a field, and its type.
 	Records func(param string, columns ...string) string
+	// TellIssued records for endpoints which coupons the latest version of template $1 has
+	// issued. It is empty if triggers do.
+	TellIssued string
 	// JSON is the type of a parameter with an object of JSON, as SQL that follows it.
 	JSON string
 }
@@ -250,7 +257,7 @@ type Driver interface {
 
 // texts are the statements that depend on the dialect.
 type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes, latestOutcomes, expiredHolds, waitingLine,
+	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes, slotsOfUsers, latestOfUsers, settledRequests, sameRequests, settleTemplate, insertCoupons, insertRejections, latestOutcomes, expiredHolds, waitingLine,
 	drawNow, saveEntrants, hasEntrants, takenCode, lockImport, stageCodes,
 	userPayouts, userAttempts, listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
 	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
@@ -260,11 +267,13 @@ type texts struct {
 
 func (d Dialect) texts() texts {
 	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"), ":by_locale", d.ByLocale,
-		":line3", d.Records("$3", "place bigint", "user_id text", "ticket bigint", "generation bigint"), ":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
+		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...), ":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
 	return texts{
 		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
 		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
 		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds), confirmCoupon: text(confirmCoupon), endHolds: text(endHolds), returnCodes: text(returnCodes),
+		slotsOfUsers: text(slotsOfUsers), latestOfUsers: text(latestOfUsers), settledRequests: text(settledRequests), sameRequests: text(sameRequests),
+		settleTemplate: text(settleTemplate), insertCoupons: text(insertCoupons), insertRejections: text(insertRejections),
 		latestOutcomes: text(latestOutcomes), expiredHolds: text(expiredHolds), waitingLine: text(waitingLine),
 		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
 		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
@@ -316,6 +325,8 @@ func (d Dialect) Statements() map[string]string {
 		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
 		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "move places": movePlaces, "change settings": changeSettings, "change settings of an unused template": changeUnused, "has an entrant": hasEntrant, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
 		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": t.confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": t.endHolds,
+		"slots of users": t.slotsOfUsers, "latest coupons of users": t.latestOfUsers, "settled requests": t.settledRequests, "same requests": t.sameRequests,
+		"settle a template": t.settleTemplate, "insert coupons": t.insertCoupons, "insert rejections": t.insertRejections,
 		"latest outcomes": t.latestOutcomes, "history of a user": historyOfUser, "expired holds": t.expiredHolds, "settled tickets": settledAbove,
 		"changed holdings": holdingsAbove, "holders": holders, "waiting line": t.waitingLine,
 		"return codes": t.returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,

@@ -100,7 +100,6 @@ func TestPlans(t *testing.T) {
 		}},
 		"retries, bounded": {pickRetries, []string{"SEARCH payouts USING INDEX payouts_open (promotion_id=? AND state=? AND due_at<?)"}},
 		"list":             {listSQL(nil, ""), []string{"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id>?)"}},
-		"holding":          {holdingSQL, []string{"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"}},
 	}
 	for name, step := range map[string]string{
 		"list promotions": "INTEGER PRIMARY KEY (rowid<?)", "list promotions by ID": "INTEGER PRIMARY KEY (rowid>?)", "search promotions": "INTEGER PRIMARY KEY (rowid<?)",
@@ -249,8 +248,29 @@ func TestPlans(t *testing.T) {
 			"SEARCH a USING PRIMARY KEY (promotion_id=?)", "SEARCH b USING PRIMARY KEY (promotion_id=?)", "SCAN q", "SCAN g",
 			"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 		},
-		"read a grant":  {"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
-		"list refusals": {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"read a grant":   {"SEARCH m USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
+		"list refusals":  {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
+		"slots of users": {"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING COVERING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"},
+		"latest coupons of users": {
+			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_user (user_id=?)",
+		},
+		"settled requests": {
+			"SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket=? AND generation=?)",
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)", "SEARCH j USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
+		},
+		"same requests": {
+			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN e VIRTUAL TABLE INDEX 1:",
+			"SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)",
+			"SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket=? AND generation=?)",
+			"SEARCH j USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)", "SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)",
+		},
+		"settle a template": {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
+		"insert coupons": {
+			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN e VIRTUAL TABLE INDEX 1:",
+			"SEARCH i USING COVERING INDEX coupon_code_imports_first (template_id=? AND first_number<?)",
+			"SEARCH k USING PRIMARY KEY (import_id=? AND line=?)",
+		},
+		"insert rejections": {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN e VIRTUAL TABLE INDEX 1:"},
 		"latest outcomes": {
 			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH l USING INDEX coupons_slot (template_id=? AND user_id=?)",
 			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",

@@ -199,8 +199,13 @@ func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
 	if err == nil && !found {
 		return rows.ErrStale
 	}
-	if hasCode(err, foreignKey) {
+	switch {
+	case hasCode(err, foreignKey):
 		return fmt.Errorf("%w: %w", err, rows.ErrNoParent)
+	case hasCode(err, uniqueRow, uniqueKey) && strings.Contains(err.Error(), "coupons.slot"):
+		return fmt.Errorf("%w: %w", err, rows.ErrStale)
+	case hasCode(err, uniqueRow, uniqueKey) && (strings.Contains(err.Error(), "coupons.id") || strings.Contains(err.Error(), "coupons.code")):
+		return fmt.Errorf("%w: %w", err, rows.ErrTaken)
 	}
 	return err
 }

@@ -13,15 +13,22 @@ import (
 	"github.com/largesse/largesse/internal/store/rows"
 )
 
-// meanwhile calls change before each write.
+// meanwhile calls change before each write, and counts the round trips.
 type meanwhile struct {
 	rows.DB
 	change func()
+	trips  *int
 }
 
 func (m meanwhile) Write(ctx context.Context, what string, build func() []rows.Statement) error {
 	m.change()
+	*m.trips++
 	return m.DB.Write(ctx, what, build)
+}
+
+func (m meanwhile) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
+	*m.trips++
+	return m.DB.Snapshot(ctx, what, build)
 }
 
 // rulesOfMeanwhile changes each column that a rule has looked at, after it was read and
@@ -36,6 +43,35 @@ func rulesOfMeanwhile(a *arena) {
 	leave := func(t *rows.Tables, id reward.TemplateID) (any, error) {
 		r, err := t.CouponLeave(a.ctx, store.CouponLeaveParams{TemplateID: id, Now: at(20), Leave: rules.Leave{UserID: "c", Ticket: 3, Generation: 1, GateGeneration: 1}})
 		return fmt.Sprint(r.Outcome, " ", r.Template.Used), err
+	}
+	// settle returns a call for one request of user c. It knows the template, or not.
+	settle := func(knows bool, p store.CouponSettleParams) call {
+		return func(t *rows.Tables, id reward.TemplateID) (any, error) {
+			p := p
+			p.TemplateID, p.Generation, p.Now = id, 1, at(10)
+			request := rules.CouponRequest{UserID: "c", Generation: 1, CouponID: reward.CouponID(1000 + id), Code: fmt.Sprint(1000 + id)}
+			if p.Kind != rules.SettleDirect {
+				request.Ticket = 3
+			}
+			p.Requests = []rules.CouponRequest{request}
+			if known := a.stands(id); knows {
+				p.Known = &known
+			}
+			res, err := t.CouponSettle(a.ctx, p)
+			if err != nil || res.Refused != rules.NotRefused {
+				return fmt.Sprint("refused ", res.Refused), err
+			}
+			c := res.Results[0].Coupon
+			how := ""
+			if c.ID != 0 {
+				same(a.bundle, "stored coupon", a.coupon(c.ID), c)
+				how = fmt.Sprint(" ", c.Ticket, " ", c.Status)
+				if !c.ExpiresAt.IsZero() {
+					how += " expires"
+				}
+			}
+			return fmt.Sprint(told(res)[0], " ", res.Template.Settled, " ", res.Template.Used, how), err
+		}
 	}
 	cancel := func(t *rows.Tables, id reward.TemplateID) (any, error) {
 		change, err := t.CouponCancel(a.ctx, reward.CouponID(id), at(20))
@@ -97,12 +133,13 @@ func rulesOfMeanwhile(a *arena) {
 	archived := "archived_at = " + a.raw.Moment(at(10))
 	second := func(format string, n int) string { return fmt.Sprintf(format, a.raw.Moment(at(n))) }
 	later := a.raw.Moment(fromNow(30 * time.Minute))
-	for i, tt := range []struct {
+	type meanwhileCase struct {
 		prepare            func(id reward.TemplateID)
 		call               call
 		before, table, set string
 		want               string // the result, or the code of the error
-	}{
+	}
+	cases := []meanwhileCase{
 		{line, leave, "", "coupon_templates", "", "1 2"},
 		{line, leave, "", "coupon_templates", "path = 'DATABASE'", "0 1"},
 		{line, leave, "", "coupon_templates", "mode = 'SYNC'", "0 1"},
@@ -166,20 +203,56 @@ func rulesOfMeanwhile(a *arena) {
 		{refused, refuse, "", "coupon_refusals", second("number = 2, since = %s", 12), "CLOSED 12, SOLD_OUT 12"},
 		{refused, refuse, "", "coupon_refusals", second("number = 2, until = %s", 5), "CLOSED 10, SOLD_OUT 2"},
 		{refused, refuse, "", "coupon_templates", archived, reward.CodeArchived},
-	} {
+	}
+	const lockedUp = "mode = 'SYNC', opens_at = NULL"
+	for _, knows := range []bool{true, false} {
+		next := settle(knows, store.CouponSettleParams{Kind: rules.SettleInOrder})
+		listed := settle(knows, store.CouponSettleParams{Kind: rules.SettleListed})
+		direct := settle(knows, store.CouponSettleParams{Kind: rules.SettleDirect, Path: reward.PathGate, Fence: 5})
+		cases = append(cases, []meanwhileCase{
+			{line, next, "", "coupon_templates", "", "issued 3 2 3 ISSUED"},
+			{line, next, "", "coupon_templates", "epoch = 1", "refused 1"},
+			{line, next, "", "coupon_templates", "generation = 2", "refused 2"},
+			{line, next, "", "coupon_templates", "path = 'DATABASE'", "refused 2"},
+			{line, next, "", "coupon_templates", archived, "refused 5"},
+			{line, next, "", "coupon_templates", "settled = 3", "before 3 1"},
+			{line, next, "", "coupon_templates", "total_quantity = 1, granted = 1", "SOLD_OUT 3 1"},
+			{line, next, "", "coupon_templates", "codes_imported = 1, granted = 1", "SOLD_OUT 3 1"},
+			{line, next, "", "coupon_templates", "used = granted", "issued 3 5 3 ISSUED"},
+			{line, next, "", "coupon_templates", "valid_for = 60", "issued 3 2 3 ISSUED expires"},
+			{line, next, "", "coupon_templates", "hold_seconds = 60", "issued 3 2 3 HELD"},
+			{line, next, "", "coupons", "user_id = 'c'", "USER_LIMIT 3 2"},
+			{line, next, "per_user_limit = 2", "coupons", "user_id = 'c'", "issued 3 2 3 ISSUED"},
+			{line, next, "", "coupon_rejections", "ticket = 3, generation = 1, reason = 'LEFT'", "before 3 1"},
+			{line, listed, "", "coupon_templates", "settled = 9", "issued 9 2 3 ISSUED"},
+			{line, listed, "", "coupon_templates", "generation = 2, floor = 2", "before 2 1"},
+			{line, listed, "", "coupons", "ticket = 3, generation = 1", "before 2 1"},
+			{line, listed, "", "coupon_rejections", "ticket = 3, generation = 1", "before 2 1"},
+			{line, listed, "per_user_limit = 2", "coupons", "user_id = 'c', generation = 2", "before 2 1"},
+			{line, direct, lockedUp, "coupon_templates", "settled = 7", "issued 8 1 8 ISSUED"},
+			{line, direct, lockedUp, "coupon_templates", "generation = 2", "refused 2"},
+			{line, direct, lockedUp, "coupon_templates", "mode = 'STREAM'", "refused 3"},
+			{line, direct, lockedUp, "coupon_templates", "fence = 5", "refused 4"},
+			{line, direct, lockedUp, "coupon_templates", "opens_at = " + later, "not open 2 1"},
+			{line, direct, lockedUp, "coupon_templates", second("closes_at = %s", 15), "closed 2 1"},
+			{line, direct, lockedUp, "coupon_templates", "total_quantity = 5", "PROMISED 2 1"},
+			{line, direct, lockedUp, "coupon_templates", "codes_imported = 5", "PROMISED 2 1"},
+		}...)
+	}
+	for i, tt := range cases {
 		id := reward.TemplateID(i + 1)
 		a.template(id, quantity(20), draw(-time.Hour, time.Hour))
 		if tt.prepare != nil {
 			tt.prepare(id)
 		}
 		a.set(id, "coupon_templates", tt.before)
-		writes := 0
+		writes, trips := 0, 0
 		t := a.raw.Tables(func(db rows.DB) rows.DB {
 			return meanwhile{db, func() {
 				if writes++; writes == 1 || tt.want == reward.CodeUnavailable {
 					a.set(id, tt.table, tt.set)
 				}
-			}}
+			}, &trips}
 		})
 		result, err := tt.call(t, id)
 		got := fmt.Sprint(result)
@@ -190,6 +263,19 @@ func rulesOfMeanwhile(a *arena) {
 		if got != tt.want {
 			a.errorf("case %d, %s: %s: got %s (%v), want %s", i, tt.table, tt.set, got, err, tt.want)
 		}
+	}
+	// A batch of users who get their first coupon is one round trip.
+	a.template(1000, quantity(20))
+	trips := 0
+	t := a.raw.Tables(func(db rows.DB) rows.DB { return meanwhile{db, func() {}, &trips} })
+	known := a.stands(1000)
+	requests := asks(1, "a", "b")
+	requests[0].CouponID, requests[1].CouponID = 5001, 5002
+	for n, want := range []string{"issued", "before"} {
+		res := must(t.CouponSettle(a.ctx, store.CouponSettleParams{TemplateID: 1000, Known: &known, Requests: requests, Now: at(10)}))(a)
+		same(a.bundle, "told", want, told(res)[0])
+		same(a.bundle, "round trips", 1+n, trips)
+		trips = 0
 	}
 }
 

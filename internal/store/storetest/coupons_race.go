@@ -20,6 +20,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 	run(t, open, "IssuingCancellingUsingAndExpiring", func(b *bundle) {
 		const total, users, rounds = 60, 40, 15
 		b.template(1, quantity(total), limit(2), reissue, validFor(time.Minute))
+		known := b.stands(1)
 		var ids, versions atomic.Int64
 		b.must(together(workers, func(w int) error {
 			for round := range rounds {
@@ -31,7 +32,7 @@ func exerciseCouponRaces(t *testing.T, open Open) {
 					})
 				}
 				res, err := b.CouponSettle(b.ctx, store.CouponSettleParams{
-					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Requests: list, Now: at(10),
+					TemplateID: 1, Kind: rules.SettleDirect, Path: reward.PathGate, Requests: list, Now: at(10), Known: &known,
 				})
 				if err != nil {
 					return err

@@ -232,7 +232,10 @@ func rulesOfRefuse(a *arena) {
 // settle writes the templates, makes the calls, and compares the results.
 func (s *counter) settle() {
 	s.put()
-	for _, p := range s.calls {
+	for i, p := range s.calls {
+		if known := s.templates[p.TemplateID]; i%2 == 0 {
+			p.Known = &known
+		}
 		got := must(s.CouponSettle(s.ctx, p))(s)
 		want := s.settled(p)
 		if !cmp.Equal(want, got) {
@@ -246,47 +249,35 @@ func (s *counter) settle() {
 func (s *counter) settled(p store.CouponSettleParams) store.CouponSettleResult {
 	t := s.templates[p.TemplateID]
 	b := p.Batch()
-	done := rules.Settlement{From: t.Version, Settled: t.Settled, Template: t, Existing: make(map[string]reward.Coupon)}
-	if done.Refused = rules.Refuse(&t, b); done.Refused != rules.NotRefused {
-		return store.Settled(&done, b)
+	f := rules.Facts{
+		Clock: time.Now(), Known: make(map[int]bool), Left: make(map[int]bool), Holdings: s.holdings(t.ID), Existing: make(map[string]reward.Coupon),
 	}
-	var due []int
-	if done.Shut = rules.Shut(&t, b, time.Now()); done.Shut == 0 {
-		var err error
-		due, err = rules.Due(&t, b, func(r *rules.CouponRequest) (bool, error) {
-			k := ticket{t.ID, r.Ticket, r.Generation}
-			_, is := s.rejected[k]
-			for id := reward.CouponID(int64(t.ID) * 100); id < reward.CouponID(int64(t.ID+1)*100); id++ {
-				c, ok := s.coupons[id]
-				is = is || ok && (c.Ticket == r.Ticket && c.Generation == r.Generation || c.UserID == r.UserID && c.Generation > r.Generation)
-			}
-			return is, nil
-		})
-		s.must(err)
+	for at, r := range b.Requests {
+		j, rejected := s.rejected[ticket{t.ID, r.Ticket, r.Generation}]
+		f.Known[at], f.Left[at] = rejected, p.Kind == rules.SettleInOrder && j.reason == reward.ReasonLeft
+		for id := reward.CouponID(int64(t.ID) * 100); id < reward.CouponID(int64(t.ID+1)*100); id++ {
+			c, ok := s.coupons[id]
+			f.Known[at] = f.Known[at] || ok && (c.Ticket == r.Ticket && c.Generation == r.Generation || c.UserID == r.UserID && c.Generation > r.Generation)
+		}
 	}
-	left := make(map[int]bool)
-	for _, at := range due {
-		r := b.Requests[at]
-		left[at] = p.Kind == rules.SettleInOrder && s.rejected[ticket{t.ID, r.Ticket, r.Generation}].reason == reward.ReasonLeft
+	for user, h := range f.Holdings {
+		if h.Latest != 0 {
+			f.Existing[user] = s.coupons[h.Latest].Coupon
+		}
 	}
-	done.Template, done.Decisions = rules.Issue(t, b, due, left, s.holdings(t.ID))
+	done := b.Settle(t, f)
 	for _, d := range done.Decisions {
 		r := b.Requests[d.At].Storable()
 		switch {
 		case d.Reason == reward.ReasonLeft:
 		case d.Reason == "":
-			s.coupons[r.CouponID] = issued{b.Coupon(&done, d), d.Slot, done.Template.Version}
+			s.coupons[r.CouponID] = issued{b.Coupon(&done.Template, d), d.Slot, done.Template.Version}
 		case p.Kind != rules.SettleDirect:
 			s.rejected[ticket{t.ID, d.Ticket, r.Generation}] = rejected{r.Generation, done.Template.Version, r.UserID, d.Reason, now}
 		}
 	}
 	s.templates[t.ID] = done.Template
-	for _, user := range []string{"a", "b"} {
-		if h := s.holdings(t.ID)[user]; p.Kind == rules.SettleDirect && h.Latest != 0 {
-			done.Existing[user] = s.coupons[h.Latest].Coupon
-		}
-	}
-	return store.Settled(&done, b)
+	return store.Settled(&done, b, f.Existing)
 }
 
 // holdings returns the holdings of the users at a template.
