@@ -36,8 +36,9 @@ type templateList struct {
 	list    []reward.CouponTemplate
 }
 
-// TemplateActive returns the templates that are not closed yet. It is called often,
-// and the list rarely changes, so the database sends an unchanged list only once.
+// TemplateActive returns the templates that never close or close after closedAfter, ordered
+// by ID. The caller owns the list. It is called often, and the list rarely changes, so the
+// database sends an unchanged list only once.
 func (s *Store) TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error) {
 	known := s.templates.Load()
 	if known == nil {

@@ -20,7 +20,8 @@ const (
 	beginImport   = `INSERT INTO coupon_code_imports (id, template_id, touched_at) SELECT $2, t.id, $3 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL`
 )
 
-// CodesBegin opens an import of codes.
+// CodesBegin opens an import of codes to a template. It ends an import of the template that is
+// still open, because its sender may have crashed. importID is a new number.
 func (t *Tables) CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error {
 	var known, archived bool
 	err := t.db.Write(ctx, "begin an import of codes", func() []Statement {
@@ -41,7 +42,7 @@ func (t *Tables) CodesBegin(ctx context.Context, id reward.TemplateID, importID 
 	return cmp.Or(err, rules.CheckTemplateArchived(id, archived))
 }
 
-// CodesDiscard ends an import.
+// CodesDiscard ends an import, if it is open.
 func (t *Tables) CodesDiscard(ctx context.Context, importID int64) error {
 	return t.db.Write(ctx, "discard an import of codes", func() []Statement {
 		return []Statement{{SQL: `UPDATE coupon_code_imports SET state = 2 WHERE id = $1 AND state = 0`, Args: []any{importID}}}
@@ -61,7 +62,9 @@ const (
   AND NOT EXISTS (SELECT 1 FROM coupon_codes k WHERE k.import_id = coupon_code_imports.id) RETURNING id`
 )
 
-// CodesSweep removes codes of imports that were not published.
+// CodesSweep ends open imports that nobody has touched since before, and removes at most limit
+// codes of an import that ended without being published and was last touched before. It
+// returns the number of rows that it removed.
 func (t *Tables) CodesSweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	var removed int
 	count := func(Scan) error { //nolint:unparam // the signature of a row
@@ -103,7 +106,11 @@ const (
 	countStaged = `UPDATE coupon_code_imports AS i SET codes = i.codes + $4, touched_at = $5 WHERE` + openImport + ` RETURNING id`
 )
 
-// CodesStage adds codes to an open import.
+// CodesStage adds codes to an open import, which has so many codes already. It adds all of
+// them or, if one is taken, none, and returns the position of the first that is taken, or -1.
+// The codes differ from each other, and are at most CodesMax. It returns rules.ImportEnded if
+// the import is not open or has another number of codes. Codes of an open import are never
+// given.
 func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (store.TakenCode, error) {
 	const what = "stage codes"
 	open := []any{int64(p.TemplateID), p.ImportID, p.Staged}
@@ -153,7 +160,10 @@ WHERE` + openImport + ` AND t.id = $1 AND t.archived_at IS NULL AND t.codes_impo
 	countPublished = `UPDATE coupon_templates SET version = version + 1, codes_imported = codes_imported + $2, total_quantity = $3, awaiting_quantity = $4 WHERE id = $1`
 )
 
-// CodesPublish gives the codes of an open import to its template.
+// CodesPublish gives the codes of an open import, as many as codes says, to its template,
+// after those that the template has. The error is that of rules.CheckImport or
+// rules.ImportEnded; nothing has then changed. above is the setting approval.codes-above, see
+// rules.LimitImport.
 func (t *Tables) CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (change store.CouponChange, err error) {
 	const what = "publish codes"
 	of := []any{int64(id), importID, codes}

@@ -26,7 +26,7 @@ t.used, t.grants, t.hold_seconds, t.code_prefix, t.code_length, t.code_alphabet,
 t.codes_imported, t.codes_returned, t.metadata, t.archived_at, t.awaiting_quantity, t.authors`
 
 	// Nobody sees the code of a coupon before it is confirmed.
-	CouponColumns = `c.id, CASE WHEN c.held_until IS NULL THEN c.code ELSE '' END, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
+	couponColumns = `c.id, CASE WHEN c.held_until IS NULL THEN c.code ELSE '' END, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
 c.cancelled_at, c.expires_at, c.held_until, c.cancel_reason`
 )
 

@@ -93,7 +93,7 @@ func (t *Tables) changeCoupon(ctx context.Context, what string, id reward.Coupon
 		c, changed = reward.Coupon{}, false
 		return []Statement{
 			{SQL: sql, Args: append([]any{int64(id)}, args...), Row: seen(&changed)},
-			{SQL: couponSQL, Args: []any{int64(id)}, Row: func(scan Scan) error { return ScanCoupon(scan, &c) }},
+			{SQL: couponSQL, Args: []any{int64(id)}, Row: func(scan Scan) error { return scanCoupon(scan, &c) }},
 		}
 	})
 	if err == nil && c.ID == 0 {
@@ -102,7 +102,8 @@ func (t *Tables) changeCoupon(ctx context.Context, what string, id reward.Coupon
 	return c, changed, err
 }
 
-// CouponUse marks a coupon as used.
+// CouponUse marks an ISSUED coupon as USED. Its errors are those of CouponCancel, and
+// CodeCouponHeld.
 func (t *Tables) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (used reward.Coupon, err error) {
 	now = instant(now)
 	const what = "use a coupon"
@@ -119,7 +120,9 @@ func (t *Tables) CouponUse(ctx context.Context, id reward.CouponID, now time.Tim
 	return used, nil
 }
 
-// CouponConfirm makes a HELD coupon ISSUED.
+// CouponConfirm makes a HELD coupon ISSUED, if the clock of the database is before HeldUntil,
+// and reports whether it did. An ISSUED coupon stays as it is. Otherwise it returns the error
+// of rules.CheckConfirm, or CodeCouponNotFound.
 func (t *Tables) CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error) {
 	c, confirmed, err := t.changeCoupon(ctx, "confirm a coupon", id, t.confirmCoupon)
 	if err == nil && !confirmed {
@@ -131,7 +134,11 @@ func (t *Tables) CouponConfirm(ctx context.Context, id reward.CouponID) (reward.
 	return c, confirmed, nil
 }
 
-// CouponCancel cancels a coupon.
+// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its template.
+//
+// Otherwise it returns CodeCouponUsed, CodeCouponCancelled, CodeCouponExpired or
+// CodeCouponNotFound. A coupon counts as expired from ExpiresAt on, even if its status is
+// still ISSUED.
 func (t *Tables) CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (change store.CouponChange, err error) {
 	now = instant(now)
 	const what = "cancel a coupon"
@@ -158,7 +165,10 @@ func (t *Tables) CouponCancel(ctx context.Context, id reward.CouponID, now time.
 	return change, nil
 }
 
-// CouponEndHolds cancels the coupons of a template whose hold has ended.
+// CouponEndHolds cancels at most limit HELD coupons of a template whose HeldUntil is not after
+// the clock of the database, the oldest first, with the reason ReasonHoldExpired. It lowers
+// Live by as many, and returns the change and the number. Two calls at once never cancel the
+// same coupon.
 func (t *Tables) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error) {
 	change, n, err := t.cancel(ctx, "cancel coupons that were not confirmed", id, Statement{SQL: t.endHolds, Args: []any{int64(id), max(limit, 0)}})
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 
 	// latestOutcomes reads the latest coupon and the latest rejection of each of the users $2
 	// at template $1. The subqueries and CROSS JOIN make the planners begin with the users.
-	latestOutcomes = `SELECT ` + CouponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT l.id FROM coupons l` + latestOfUser + `)
+	latestOutcomes = `SELECT ` + couponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT l.id FROM coupons l` + latestOfUser + `)
 UNION ALL
 ` + rejectionSQL + `FROM :list2 u CROSS JOIN coupon_rejections r WHERE r.template_id = $1
   AND r.ticket = (SELECT l.ticket FROM coupon_rejections l` + latestOfUser + `) AND r.generation = (SELECT l.generation FROM coupon_rejections l` + latestOfUser + `)`
@@ -26,16 +26,16 @@ UNION ALL
 
 	// historyOfUser reads the latest $2 outcomes of user $1.
 	historyOfUser = `SELECT * FROM (
-  SELECT ` + CouponColumns + ` FROM coupons c WHERE c.user_id = $1 ORDER BY c.issued_at DESC, c.id DESC LIMIT $2) AS c
+  SELECT ` + couponColumns + ` FROM coupons c WHERE c.user_id = $1 ORDER BY c.issued_at DESC, c.id DESC LIMIT $2) AS c
 UNION ALL
 SELECT * FROM (` + rejectionSQL + `FROM coupon_rejections r WHERE r.user_id = $1 ORDER BY r.at DESC LIMIT $2) AS r
 ORDER BY issued_at DESC, template_id DESC, ticket DESC, generation DESC LIMIT $2`
 )
 
-// scanOutcome reads CouponColumns, or the columns of rejectionSQL.
+// scanOutcome reads couponColumns, or the columns of rejectionSQL.
 func scanOutcome(scan Scan, o *reward.IssueOutcome) error {
 	var c reward.Coupon
-	err := ScanCoupon(scan, &c)
+	err := scanCoupon(scan, &c)
 	*o = reward.IssueOutcome{TemplateID: c.TemplateID, UserID: c.UserID, Generation: c.Generation, Ticket: c.Ticket, At: c.IssuedAt}
 	if c.ID == 0 {
 		o.Reason = c.CancelReason

@@ -41,7 +41,7 @@ const (
 
 	// latestOfUsers reads the latest coupon of each of the users $2 that is not cancelled and
 	// has a slot.
-	latestOfUsers = `SELECT ` + CouponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT max(c.id)` + ofUser + ` AND c.status <> 2)`
+	latestOfUsers = `SELECT ` + couponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT max(c.id)` + ofUser + ` AND c.status <> 2)`
 
 	// settledRequests reads whether requests $2 are settled, and the reason of a rejection.
 	// With $3, a coupon of a later generation counts, too.
@@ -159,7 +159,7 @@ func (t *Tables) settleFacts(ctx context.Context, what string, p *store.CouponSe
 			}},
 			{SQL: t.latestOfUsers, Args: ofUsers, Row: func(scan Scan) error {
 				var c reward.Coupon
-				err := ScanCoupon(scan, &c)
+				err := scanCoupon(scan, &c)
 				f.Existing[c.UserID] = c
 				f.Holdings[c.UserID] = rules.Holding{Slots: f.Holdings[c.UserID].Slots, Latest: c.ID}
 				return err

@@ -10,7 +10,12 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// TemplateCreate inserts a template.
+// TemplateCreate inserts a template and returns it as stored. A known ID is CodeExists. A
+// template that reward.CheckTemplate refuses is CodeInvalid, and so is an unknown Mode or
+// WhenRedisAway.
+//
+// The progress fields of t (from Generation on) are ignored: all are 0, and Path is GATE. A
+// draw is OPEN and has no List.
 func (t *Tables) TemplateCreate(ctx context.Context, c reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made, err := rules.NewTemplate(c)
 	if err != nil {
@@ -35,8 +40,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 
 const assignTemplate = `UPDATE coupon_templates SET epoch = epoch + 1, owner = $2 WHERE id = $1 AND archived_at IS NULL RETURNING epoch`
 
-// TemplateAssign makes owner the issuer of templates. It locks them in the
-// order of their IDs.
+// TemplateAssign makes owner the issuer of templates. Each gets the next epoch, which is
+// returned. Templates that do not exist or are archived are left out.
+//
+// It locks them in the order of their IDs.
 func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error) {
 	if err := store.CheckText("owner", owner); err != nil {
 		return nil, err
@@ -73,7 +80,8 @@ const recountCoupons = `SELECT CASE WHEN t.archived_at IS NULL THEN count(c.id) 
   CASE WHEN t.archived_at IS NULL THEN count(c.id) ELSE t.issued_total END, count(c.slot), t.live, t.issued_total
 FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id = $1 GROUP BY t.id`
 
-// CouponRecount counts the coupons of a template.
+// CouponRecount counts the coupons of a template and reads its stored counts, from one
+// snapshot. Those of an archived template, whose coupons may be removed, are the stored ones.
 func (t *Tables) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
 	found, err := list(ctx, t.db.ReadLong, "recount a coupon template", func(scan Scan, c *store.CouponCount) error {
 		return scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
@@ -87,8 +95,11 @@ const expireCoupons = `WITH due AS MATERIALIZED (
 )
 UPDATE coupons SET status = 3 WHERE id IN (SELECT coupon FROM due) RETURNING id`
 
-// CouponExpire marks coupons as expired. It skips those that other transactions
-// have locked.
+// CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how many. Their
+// ExpiresAt is not after now. They still count in Live and keep their slot. Coupons that
+// another transaction has locked are skipped.
+//
+// It skips those that other transactions have locked.
 func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
 	var expired int
 	err := t.db.Write(ctx, "expire coupons", func() []Statement {
@@ -116,7 +127,8 @@ SELECT h.id FROM held h WHERE h.id IS NOT NULL AND EXISTS (
   SELECT 1 FROM coupons c WHERE c.template_id = h.id AND c.status = 4 AND c.held_until <= (SELECT :clock)
 ) LIMIT $2`
 
-// HoldsEnded returns the templates with ended holds.
+// HoldsEnded returns at most limit templates with a HELD coupon whose HeldUntil is not after
+// the clock of the database, ordered by ID from after on, which is excluded.
 func (t *Tables) HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error) {
 	return list(ctx, t.db.Read, "find ended holds", func(scan Scan, id *reward.TemplateID) error {
 		return scan((*int64)(id))

@@ -23,8 +23,11 @@ WHERE t.id = $1 AND t.draw_state = $2 AND t.draw_from IS NOT DISTINCT FROM $3 AN
 WHERE (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1 AND e.user_id = u.value LIMIT 1) IS NOT NULL`
 )
 
-// EntrantSave records entrants of a draw. A transaction that closes the draw misses none of
-// them: both lock the template.
+// EntrantSave records users as entrants of a draw. takes reports whether it did, added has the
+// users who were not recorded before. It records no user unless the draw is OPEN and the clock
+// of the database is between Draw.From (included) and OpensAt (excluded).
+//
+// A transaction that closes the draw misses none of them: both lock the template.
 func (t *Tables) EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (added map[string]bool, takes bool, err error) {
 	for _, u := range users {
 		if err := store.CheckText("user id", u); err != nil {
@@ -83,7 +86,8 @@ func marked(set map[string]bool) func(Scan) error {
 
 const listEntrants = `SELECT user_id FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 ORDER BY user_id LIMIT $3`
 
-// EntrantList returns a page of entrants by user ID.
+// EntrantList returns at most limit entrants with a user ID above after, ordered by the bytes
+// of the user ID.
 func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error) {
 	if err := store.CheckText("user id", after); err != nil {
 		return nil, err
@@ -94,7 +98,8 @@ func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after st
 const drawsEntered = `SELECT t.id, t.opens_at FROM coupon_entrants e JOIN coupon_templates t ON t.id = e.template_id
 WHERE e.user_id = $1 AND t.draw_state = 'DONE' ORDER BY t.opens_at DESC, t.id DESC LIMIT $2`
 
-// DrawsEntered returns the draws that a user entered, the latest first.
+// DrawsEntered returns at most limit draws that are DONE and that the user entered, the latest
+// opening first.
 func (t *Tables) DrawsEntered(ctx context.Context, user string, limit int) ([]store.DrawEntered, error) {
 	return list(ctx, t.db.Read, "list the draws of a user", func(scan Scan, d *store.DrawEntered) error {
 		return scan((*int64)(&d.TemplateID), (*at)(&d.OpensAt))

@@ -30,7 +30,8 @@ WHERE t.id = $1 AND t.archived_at IS NULL AND t.path = $6 AND t.mode = $7 AND t.
 	countLeft = `UPDATE coupon_templates SET version = version + 1, used = used + $2, settled = CASE WHEN settled < $3 THEN $3 ELSE settled END WHERE id = $1`
 )
 
-// CouponLeave takes a request out of the waiting line.
+// CouponLeave takes a request out of the waiting line, by rules.Leave. It stores the request
+// with ReasonLeft, and raises Version.
 func (t *Tables) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (result store.CouponLeaveResult, err error) {
 	if err := store.CheckText("user id", p.UserID); err != nil {
 		return result, err
@@ -77,7 +78,8 @@ const leftRequests = `SELECT r.user_id, r.ticket, r.generation FROM coupon_rejec
 WHERE r.template_id = $1 AND (r.ticket, r.generation) > ($2, $3) AND r.reason = '` + reward.ReasonLeft + `'
 ORDER BY r.ticket, r.generation LIMIT $4`
 
-// CouponLeft returns requests that left the line.
+// CouponLeft returns at most limit requests with ReasonLeft, ordered by ticket, then
+// generation. Only those after the given ticket and generation count.
 func (t *Tables) CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]store.LineTicket, error) {
 	return list(ctx, t.db.Read, "list requests that left", func(scan Scan, l *store.LineTicket) error {
 		return scan(&l.UserID, &l.Ticket, &l.Generation)

@@ -27,8 +27,9 @@ WHERE t.id = $1 AND t.archived_at IS NULL AND NOT EXISTS (
   SELECT 1 FROM coupon_refusals r WHERE r.template_id = $1 AND r.number >= $2 AND (r.number > $2 OR r.until > $3)) RETURNING number`
 )
 
-// RefusalRecord begins, changes or ends the interval in which a template refuses every
-// request.
+// RefusalRecord records that a template refuses every request from at on, for reason
+// (CodeSoldOut or CodeClosed). An empty reason ends that interval. A repeat changes nothing.
+// An at before the latest recorded time counts as that time.
 func (t *Tables) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, from time.Time) error {
 	reason, from = reward.SanitizeText(reason), instant(from)
 	const what = "record a refusal"

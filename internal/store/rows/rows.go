@@ -278,7 +278,7 @@ func (d Dialect) texts() texts {
 		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
 		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
 		userPayouts: text(userPayouts), userAttempts: text(userAttempts), listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
-		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: LockTemplate + d.LockRow, closeDraw: text(closeDraw),
+		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: lockTemplateSQL + d.LockRow, closeDraw: text(closeDraw),
 		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(), registeredPromotions: d.registeredSQL(),
 		lockCounts: lockCounts + d.LockRow, countsWithin: d.countsWithinSQL(), flaggedAmount: d.FlaggedSQL(), undecided: text(undecided),
 		approvedLeft: text(d.approvedLeftSQL()), endpointEvent: text(endpointEvent),

@@ -50,7 +50,8 @@ func (t *Tables) template(ctx context.Context, what string, id reward.TemplateID
 	return first(found, err, store.NoTemplate(id))
 }
 
-// TemplateList returns templates by descending ID.
+// TemplateList returns at most limit templates by descending ID. Only IDs below before count;
+// 0 starts at the newest.
 func (t *Tables) TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error) {
 	return list(ctx, t.db.Read, "list coupon templates", scanTemplate, listTemplates, below(int64(before)), max(limit, 0))
 }
@@ -72,9 +73,9 @@ WHERE id = $1 AND epoch = $2 AND draw_state = 'OPEN' AND archived_at IS NULL AND
 WHERE id = $1 AND epoch = $2 AND draw_state = 'CLOSED' AND archived_at IS NULL RETURNING id`
 )
 
-// LockTemplate reads whether template $1 is archived. With Dialect.LockRow, it comes first in
+// lockTemplateSQL reads whether template $1 is archived. With Dialect.LockRow, it comes first in
 // every transaction that changes a template, so that later statements see its latest state.
-const LockTemplate = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1`
+const lockTemplateSQL = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1`
 
 // inTemplate runs the statements that build returns in a transaction that locks template id
 // first, and reads the template last.
@@ -199,9 +200,16 @@ var (
   AND NOT EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1)`)
 )
 
-// TemplateChange changes the settings of a template and returns it, by rules.TemplateChange
-// and rules.CheckChange. What the coupons change all the time is compared as sums and limits,
-// so that a change gets its turn in a rush.
+// TemplateChange changes the settings of a template and returns it.
+//
+// A TotalQuantity that rules.LacksCodes forbids is CodeCodesExhausted. One below Live and the
+// promised places is CodeConflict. So is another Mode while places are promised. So is another
+// Mode, or another opening time of a draw, once the template was used: a request was settled
+// or left the line, a user entered the draw, or the draw is no longer OPEN. A result that
+// reward.CheckTemplate refuses is CodeInvalid.
+//
+// What the coupons change all the time is compared as sums and limits, so that a change gets
+// its turn in a rush.
 func (t *Tables) TemplateChange(ctx context.Context, p rules.TemplateChange) (c reward.CouponTemplate, err error) {
 	const what = "change a coupon template"
 	err = whileStale(what, func() error {
@@ -240,30 +248,37 @@ func (t *Tables) TemplateChange(ctx context.Context, p rules.TemplateChange) (c 
 	return c, nil
 }
 
-// TemplateTouch raises the version of a template.
+// TemplateTouch raises Version and changes nothing else.
 func (t *Tables) TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error) {
 	c, _, err := t.writeTemplate(ctx, "touch a coupon template", id, touchTemplate)
 	return c, err
 }
 
-// TemplateNewGeneration raises the generation of a template.
+// TemplateNewGeneration raises Generation to the greater of Generation and AtLeast, plus 1,
+// and sets Path. NewNumbering also sets Base to one less than the new generation. It returns
+// the template and reports whether it changed it. It changes nothing if the generation is not
+// From.
 func (t *Tables) TemplateNewGeneration(ctx context.Context, p store.TemplateNewGenerationParams) (reward.CouponTemplate, bool, error) {
 	return t.writeTemplate(ctx, "raise the generation of a coupon template", p.ID, newGeneration, p.AtLeast, string(p.Path), p.From, p.NewNumbering)
 }
 
-// TemplateSetFloor sets the floor of a template to its generation.
+// TemplateSetFloor sets Floor to a generation, and reports whether it did. It changes nothing
+// if the template has another generation by now.
 func (t *Tables) TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error) {
 	_, set, err := t.writeTemplate(ctx, "set the floor of a coupon template", id, setFloor, generation)
 	return set, err
 }
 
-// DrawClose moves a draw from OPEN to CLOSED.
+// DrawClose moves a draw from OPEN to CLOSED and returns the template as it is afterwards. It
+// changes nothing if the template has another epoch, or if its OpensAt is in the future by the
+// clock of the database.
 func (t *Tables) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
 	c, _, err := t.writeTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
 	return c, err
 }
 
-// DrawDone moves a draw from CLOSED to DONE.
+// DrawDone moves a draw from CLOSED to DONE, stores the hash of its list, and reports whether
+// it did. It changes nothing if the template has another epoch.
 func (t *Tables) DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, order []byte) (bool, error) {
 	_, done, err := t.writeTemplate(ctx, "end a draw", id, endDraw, epoch, slices.Clone(order))
 	return done, err
