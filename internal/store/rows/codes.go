@@ -11,42 +11,25 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// These statements begin an import. The first one locks the template, so that two
-// callers cannot both begin one.
+// These statements begin an import, under the lock of the template: two callers cannot both
+// begin one. An archived template has no open import.
 const (
-	lockForImport = `UPDATE coupon_templates SET codes_imported = codes_imported WHERE id = $1 AND archived_at IS NULL RETURNING id`
-	whyNoImport   = `SELECT archived_at IS NOT NULL FROM coupon_templates WHERE id = $1`
-	endImports    = `UPDATE coupon_code_imports SET state = 2 WHERE template_id = $1 AND state = 0`
-	beginImport   = `INSERT INTO coupon_code_imports (id, template_id, touched_at) SELECT $2, t.id, $3 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL`
+	endImports  = `UPDATE coupon_code_imports SET state = 2 WHERE template_id = $1 AND state = 0`
+	beginImport = `INSERT INTO coupon_code_imports (id, template_id, touched_at) SELECT $2, t.id, $3 FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL`
 )
 
 // CodesBegin opens an import of codes to a template. It ends an import of the template that is
 // still open, because its sender may have crashed. importID is a new number.
 func (t *Tables) CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error {
-	var known, archived bool
-	err := t.db.Write(ctx, "begin an import of codes", func() []Statement {
-		known, archived = false, false
-		return []Statement{
-			{SQL: lockForImport, Args: []any{int64(id)}},
-			{SQL: whyNoImport, Args: []any{int64(id)}, Row: func(scan Scan) error {
-				known = true
-				return scan(&archived)
-			}},
-			{SQL: endImports, Args: []any{int64(id)}},
-			{SQL: beginImport, Args: []any{int64(id), importID, now}},
-		}
+	c, err := t.inTemplate(ctx, "begin an import of codes", id, func() []Statement {
+		return []Statement{{SQL: endImports, Args: []any{int64(id)}}, {SQL: beginImport, Args: []any{int64(id), importID, now}}}
 	})
-	if err == nil && !known {
-		err = store.NoTemplate(id)
-	}
-	return cmp.Or(err, rules.CheckTemplateArchived(id, archived))
+	return cmp.Or(err, archivedError(&c))
 }
 
 // CodesDiscard ends an import, if it is open.
 func (t *Tables) CodesDiscard(ctx context.Context, importID int64) error {
-	return t.db.Write(ctx, "discard an import of codes", func() []Statement {
-		return []Statement{{SQL: `UPDATE coupon_code_imports SET state = 2 WHERE id = $1 AND state = 0`, Args: []any{importID}}}
-	})
+	return t.exec(ctx, "discard an import of codes", `UPDATE coupon_code_imports SET state = 2 WHERE id = $1 AND state = 0`, importID)
 }
 
 // endedImport is the import whose codes a sweep removes.
@@ -67,16 +50,12 @@ const (
 // returns the number of rows that it removed.
 func (t *Tables) CodesSweep(ctx context.Context, before time.Time, limit int) (int, error) {
 	var removed int
-	count := func(Scan) error { //nolint:unparam // the signature of a row
-		removed++
-		return nil
-	}
 	err := t.db.Write(ctx, "remove codes that were not imported", func() []Statement {
 		removed = 0
 		return []Statement{
 			{SQL: endIdleImports, Args: []any{before}},
-			{SQL: removeCodes, Args: []any{before, max(limit, 0)}, Row: count},
-			{SQL: removeEmptyImport, Args: []any{before}, Row: count},
+			{SQL: removeCodes, Args: []any{before, max(limit, 0)}, Row: counted(&removed)},
+			{SQL: removeEmptyImport, Args: []any{before}, Row: counted(&removed)},
 		}
 	})
 	if err != nil {
@@ -168,16 +147,11 @@ func (t *Tables) CodesPublish(ctx context.Context, id reward.TemplateID, importI
 	const what = "publish codes"
 	of := []any{int64(id), importID, codes}
 	err = whileStale(what, func() error {
-		var was reward.CouponTemplate
 		var open bool
-		err := t.db.Read(ctx, what, func() Statement {
-			return Statement{SQL: readForImport, Args: of, Row: func(scan Scan) error { return ScanTemplate(scan, &was, &open) }}
-		})
+		was, err := t.templateWith(ctx, what, id, readForImport, of, &open)
 		switch {
 		case err != nil:
 			return err
-		case was.ID == 0:
-			return store.NoTemplate(id)
 		case was.ArchivedAt.IsZero() && !open:
 			return rules.ImportEnded(id)
 		}

@@ -104,15 +104,9 @@ func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (in
 	var expired int
 	err := t.db.Write(ctx, "expire coupons", func() []Statement {
 		expired = 0
-		return []Statement{{SQL: t.expireCoupons, Args: []any{now, max(limit, 0)}, Row: func(Scan) error {
-			expired++
-			return nil
-		}}}
+		return []Statement{{SQL: t.expireCoupons, Args: []any{now, max(limit, 0)}, Row: counted(&expired)}}
 	})
-	if err != nil {
-		return 0, err
-	}
-	return expired, nil
+	return expired, err
 }
 
 // endedHolds visits the templates above $1 that have HELD coupons, one step of the

@@ -36,16 +36,10 @@ func (t *Tables) EntrantSave(ctx context.Context, id reward.TemplateID, users []
 	}
 	const what = "save entrants"
 	err = reread(what, func() (bool, error) {
-		var was reward.CouponTemplate
 		var now time.Time
-		err := t.db.Read(ctx, what, func() Statement {
-			return Statement{SQL: t.drawNow, Args: []any{int64(id)}, Row: func(scan Scan) error { return ScanTemplate(scan, &was, (*at)(&now)) }}
-		})
-		switch {
-		case err != nil:
+		was, err := t.templateWith(ctx, what, id, t.drawNow, []any{int64(id)}, (*at)(&now))
+		if err != nil {
 			return false, err
-		case was.ID == 0:
-			return false, store.NoTemplate(id)
 		}
 		if takes = rules.TakesEntrants(&was, now); !takes {
 			return true, nil

@@ -39,15 +39,9 @@ func (t *Tables) CouponLeave(ctx context.Context, p store.CouponLeaveParams) (re
 	request := []any{int64(p.TemplateID), p.Ticket, p.Generation}
 	const what = "leave a waiting line"
 	err = whileStale(what, func() error {
-		var was reward.CouponTemplate
 		var coupon bool
 		var reason string
-		err := t.db.Read(ctx, what, func() Statement {
-			return Statement{SQL: lineOf, Args: request, Row: func(scan Scan) error { return ScanTemplate(scan, &was, &coupon, &reason) }}
-		})
-		if err == nil && was.ID == 0 {
-			err = store.NoTemplate(p.TemplateID)
-		}
+		was, err := t.templateWith(ctx, what, p.TemplateID, lineOf, request, &coupon, &reason)
 		if err = cmp.Or(err, archivedError(&was)); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -28,7 +29,7 @@ ORDER BY closes_at, id LIMIT $4`
     OR c.issued_at >= $2 OR c.used_at >= $2 OR c.cancelled_at >= $2))
   AND NOT EXISTS (SELECT 1 FROM coupon_rejections r WHERE r.template_id = t.id AND r.at >= $2)`
 
-	// archiveTemplate follows lockForImport: it sees what was committed before the lock.
+	// archiveTemplate follows the lock of the template: it sees what was committed before the lock.
 	archiveTemplate = `UPDATE coupon_templates AS t SET archived_at = $3, generation = generation + 1, epoch = epoch + 1
 WHERE ` + isOver + ` AND t.version = $4 RETURNING id`
 
@@ -67,19 +68,23 @@ func (t *Tables) TemplateArchive(ctx context.Context, id reward.TemplateID, befo
 	err = t.db.Write(ctx, "archive a coupon template", func() []Statement {
 		archived = false
 		return []Statement{
-			{SQL: lockForImport, Args: []any{int64(id)}},
+			{SQL: t.lockTemplate, Args: []any{int64(id)}},
 			{SQL: archiveTemplate, Args: []any{int64(id), before, now, seenAt[0]}, Row: seen(&archived)},
 		}
 	})
 	return archived && err == nil, err
 }
 
-// forgetPart are the statements that remove one part of the rows of a template. Each
-// position is two numbers.
+// forgetPart are the statements that remove one part of the rows of a template. A position is
+// two numbers, or one text. at returns pointers to them.
 type forgetPart struct {
-	page   string   // at most $4 positions after $2, $3, in their order
-	remove []string // the rows after $2, $3, up to $4, $5
+	page   string   // at most $4 positions after $2, $3, in their order; $3 after $2 of a text
+	remove []string // the rows after $2, $3, up to $4, $5; after $2 up to $3 of a text
+	at     func(*store.TemplateRow) []any
 }
+
+func numbersAt(r *store.TemplateRow) []any { return []any{&r.Major, &r.Minor} }
+func userAt(r *store.TemplateRow) []any    { return []any{&r.User} }
 
 // lineAfter is the line of import i after which its codes are left, and importLeft the
 // first import with such a code, after the position $2, $3.
@@ -99,7 +104,7 @@ var (
   SELECT ticket, generation FROM (
     SELECT ticket, generation FROM coupon_rejections WHERE template_id = $1 AND (ticket, generation) > ($2, $3) ORDER BY ticket, generation LIMIT $4) AS r
 ) AS o ORDER BY ticket, generation LIMIT $4`,
-		remove: []string{
+		at: numbersAt, remove: []string{
 			`DELETE FROM coupons WHERE template_id = $1 AND (ticket, generation) > ($2, $3) AND (ticket, generation) <= ($4, $5)` + templateArchived + ` RETURNING ticket`,
 			`DELETE FROM coupon_rejections WHERE template_id = $1 AND (ticket, generation) > ($2, $3) AND (ticket, generation) <= ($4, $5)` + templateArchived + ` RETURNING ticket`,
 		},
@@ -110,15 +115,19 @@ var (
 		page: `SELECT k.import_id, k.line FROM coupon_codes k
 WHERE k.import_id = (SELECT i.id` + importLeft + `) AND k.line > (SELECT ` + lineAfter + importLeft + `)
 ORDER BY k.import_id, k.line LIMIT $4`,
-		remove: []string{`DELETE FROM coupon_codes WHERE import_id = $4 AND line <= $5
+		at: numbersAt, remove: []string{`DELETE FROM coupon_codes WHERE import_id = $4 AND line <= $5
   AND line > CASE WHEN $2 = CAST($4 AS bigint) THEN CAST($3 AS bigint) ELSE 0 END
   AND EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.id = $4 AND i.template_id = $1)` + templateArchived + ` RETURNING line`},
 	}
+	forgetEntrants = forgetPart{page: listEntrants, at: userAt, remove: []string{
+		`DELETE FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 AND user_id <= $3` + templateArchived + ` RETURNING user_id`,
+	}}
+
+	// forgetParts are the parts of store.TemplateRow, in the order of their removal.
+	forgetParts = []*forgetPart{&forgetOutcomes, &forgetEntrants, &forgetCodes}
 )
 
 const (
-	forgetEntrants = `DELETE FROM coupon_entrants WHERE template_id = $1 AND user_id > $2 AND user_id <= $3` + templateArchived + ` RETURNING user_id`
-
 	// The last statements leave the template without any other row.
 	forgetRefusals = `DELETE FROM coupon_refusals WHERE template_id = $1` + templateArchived
 	forgetImports  = `DELETE FROM coupon_code_imports WHERE template_id = $1` + templateArchived + `
@@ -128,46 +137,28 @@ const (
   AND NOT EXISTS (SELECT 1 FROM coupon_entrants e WHERE e.template_id = $1) AND NOT EXISTS (SELECT 1 FROM coupon_code_imports i WHERE i.template_id = $1)`
 )
 
-// The parts of store.TemplateRow, in the order of their removal.
-const (
-	partOutcomes = iota
-	partEntrants
-	partCodes
-)
-
 // TemplateForget removes a page of the rows of an archived template: its coupons,
 // rejected requests, entrants and imported codes, and with the last page its refusals.
 func (t *Tables) TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error) {
-	for after := p.After; ; after = (store.TemplateRow{Part: after.Part + 1}) {
-		var removed int
-		var last *store.TemplateRow
-		var err error
-		switch after.Part {
-		case partOutcomes:
-			removed, last, err = t.forgetPart(ctx, &forgetOutcomes, p, after)
-		case partEntrants:
-			removed, last, err = t.forgetEntrants(ctx, p, after)
-		case partCodes:
-			removed, last, err = t.forgetPart(ctx, &forgetCodes, p, after)
-		default:
-			return store.TemplateForgotten{}, t.db.Write(ctx, "end the removal of coupons", func() []Statement {
-				args := []any{int64(p.TemplateID)}
-				return []Statement{{SQL: forgetRefusals, Args: args}, {SQL: forgetImports, Args: args}, {SQL: templateRemoved, Args: args}}
-			})
-		}
+	for after := p.After; after.Part < len(forgetParts); after = (store.TemplateRow{Part: after.Part + 1}) {
+		removed, last, err := t.forgetPart(ctx, forgetParts[after.Part], p, after)
 		if err != nil || last != nil {
 			return store.TemplateForgotten{Removed: removed, Last: last}, err
 		}
 	}
+	return store.TemplateForgotten{}, t.db.Write(ctx, "end the removal of coupons", func() []Statement {
+		args := []any{int64(p.TemplateID)}
+		return []Statement{{SQL: forgetRefusals, Args: args}, {SQL: forgetImports, Args: args}, {SQL: templateRemoved, Args: args}}
+	})
 }
 
 // forgetPart removes a page of one part. last is nil if nothing of it is left.
 func (t *Tables) forgetPart(ctx context.Context, part *forgetPart, p store.TemplateForgetParams, after store.TemplateRow) (removed int, last *store.TemplateRow, err error) {
-	id := int64(p.TemplateID)
+	from := append([]any{int64(p.TemplateID)}, part.at(&after)...)
 	page, err := list(ctx, t.db.Read, "read a page of old coupons", func(scan Scan, r *store.TemplateRow) error {
 		r.Part = after.Part
-		return scan(&r.Major, &r.Minor)
-	}, part.page, id, after.Major, after.Minor, max(p.Limit, 1))
+		return scan(part.at(r)...)
+	}, part.page, slices.Concat(from, []any{max(p.Limit, 1)})...)
 	if err != nil || len(page) == 0 {
 		return 0, nil, err
 	}
@@ -176,23 +167,9 @@ func (t *Tables) forgetPart(ctx context.Context, part *forgetPart, p store.Templ
 		removed = 0
 		var all []Statement
 		for _, sql := range part.remove {
-			all = append(all, Statement{SQL: sql, Args: []any{id, after.Major, after.Minor, last.Major, last.Minor}, Row: counted(&removed)})
+			all = append(all, Statement{SQL: sql, Args: slices.Concat(from, part.at(last)), Row: counted(&removed)})
 		}
 		return all
-	})
-	return removed, last, err
-}
-
-// forgetEntrants removes a page of entrants. last is nil if none is left.
-func (t *Tables) forgetEntrants(ctx context.Context, p store.TemplateForgetParams, after store.TemplateRow) (removed int, last *store.TemplateRow, err error) {
-	page, err := t.EntrantList(ctx, p.TemplateID, after.User, max(p.Limit, 1))
-	if err != nil || len(page) == 0 {
-		return 0, nil, err
-	}
-	last = &store.TemplateRow{Part: after.Part, User: page[len(page)-1]}
-	err = t.db.Write(ctx, "remove old entrants", func() []Statement {
-		removed = 0
-		return []Statement{{SQL: forgetEntrants, Args: []any{int64(p.TemplateID), after.User, last.User}, Row: counted(&removed)}}
 	})
 	return removed, last, err
 }

@@ -46,8 +46,19 @@ func (t *Tables) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.
 
 // template returns a template, for the call that what names.
 func (t *Tables) template(ctx context.Context, what string, id reward.TemplateID) (reward.CouponTemplate, error) {
-	found, err := list(ctx, t.db.Read, what, scanTemplate, TemplateSQL, int64(id))
-	return first(found, err, store.NoTemplate(id))
+	return t.templateWith(ctx, what, id, TemplateSQL, []any{int64(id)})
+}
+
+// templateWith returns a template that a statement reads, and reads the columns after it into
+// more.
+func (t *Tables) templateWith(ctx context.Context, what string, id reward.TemplateID, sql string, args []any, more ...any) (c reward.CouponTemplate, err error) {
+	err = t.db.Read(ctx, what, func() Statement {
+		return Statement{SQL: sql, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c, more...) }}
+	})
+	if err == nil && c.ID == 0 {
+		err = store.NoTemplate(id)
+	}
+	return c, err
 }
 
 // TemplateList returns at most limit templates by descending ID. Only IDs below before count;
