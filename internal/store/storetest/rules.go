@@ -48,7 +48,6 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(*rows.Tables) Ra
 		"Dispatch":  rulesOfDispatch,
 		"Save":      rulesOfSave,
 		"Issue":     rulesOfIssue,
-		"Refuse":    rulesOfRefuse,
 		"Archive":   rulesOfTemplateArchive,
 		"Confirm":   rulesOfConfirm,
 		"Ended":     rulesOfEndedHolds,

@@ -107,124 +107,40 @@ func (p *batch) ask(user string, number, generation int64) {
 
 type batch store.CouponSettleParams
 
+// rulesOfIssue settles random batches: what is stored must be what rules.Settle returned.
 func rulesOfIssue(a *arena) {
 	s := a.counter()
-	helds := []int{0, 1, -1}
+	n := func(below int) int { return a.rnd.IntN(below) }
 	users := []string{"a", "b", "r"}
-	inOrder := func(requests []int, stock int64, limit, held int) {
-		t, p := s.open(rules.SettleInOrder, stock, limit, held)
-		if t.ID%4 == 0 { // who has a ticket was admitted in time
-			t.ClosesAt = fromNow(-time.Hour)
-			s.templates[t.ID] = *t
-		}
-		for _, r := range requests {
-			o := odometer(r)
-			(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(4)), 1) // 3 is settled
-		}
-	}
-	for i, requests := range sequences(3*4, 2) {
-		for j := range 3 * 2 {
-			if a.leavesOut(6*i + j) {
-				continue
+	for i := range 2000 / a.share {
+		kind := rules.SettleKind(i % 3) //nolint:gosec // 0 to 2
+		t, p := s.open(kind, int64(n(4)), 1+n(3), n(3)-1)
+		generations, tickets := 1, 4
+		switch kind {
+		case rules.SettleInOrder:
+			if n(4) == 0 { // who has a ticket was admitted in time
+				t.ClosesAt = fromNow(-time.Hour)
 			}
-			o := odometer(j)
-			inOrder(requests, int64(o.pick(3)), 1+o.pick(2), helds[(i+j)%3])
-		}
-	}
-	// Users a and b left with tickets 4 and 5, of generation 1 or of another one.
-	for i := range 3 * 3 * 4 * 3 {
-		if a.leavesOut(i) {
-			continue
-		}
-		o := odometer(i)
-		t, p := s.open(rules.SettleInOrder, int64(o.pick(3)), 1, oneOf(&o, helds...))
-		generation := int64(1 + o.pick(2))
-		for n, user := range users[:o.pick(2)+1] {
-			s.rejected[ticket{t.ID, int64(4 + n), generation}] = rejected{generation: generation, version: 7, user: user, reason: reward.ReasonLeft, at: at(-20)}
-		}
-		for n, user := range [][]string{{"a", "b"}, {"b", "a"}, {"a", "r"}}[o.pick(3)] {
-			(*batch)(p).ask(user, int64(4+n), 1)
-		}
-		(*batch)(p).ask("c", 6, 1)
-	}
-	for range 500 / a.share { // four random requests
-		n := func(below int) int { return a.rnd.IntN(below) }
-		inOrder([]int{n(12), n(12), n(12), n(12)}, int64(n(4)), 1+n(3), helds[n(3)])
-	}
-	for i, requests := range sequences(3*2*3, 2) {
-		for stock := range 3 {
-			if a.leavesOut(3*i + stock) {
-				continue
+			for number := range int64(n(3)) { // users who left, of generation 1 or of another one
+				k := ticket{t.ID, 4 + number, int64(1 + n(2))}
+				s.rejected[k] = rejected{generation: k.generation, version: 7, user: users[n(2)], reason: reward.ReasonLeft, at: at(-20)}
 			}
-			t, p := s.open(rules.SettleListed, int64(stock), 1+i%2, helds[(i/2+stock)%3])
-			t.Settled += int64(i/4) % 2
-			t.Floor = int64(i/8) % 2
-			s.templates[t.ID] = *t
-			for _, r := range requests {
-				o := odometer(r)
-				// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
-				// who holds one. Generation 2 is in the future. Half of the templates have floor 1.
-				(*batch)(p).ask(oneOf(&o, users...), 3+int64(o.pick(2)), int64(o.pick(3)))
-			}
+		case rules.SettleListed:
+			// In generation 0, ticket 3 is rejected, and ticket 4 is the coupon of the user
+			// who holds one. Generation 2 is in the future.
+			generations, tickets = 3, 2
+			t.Settled, t.Floor = t.Settled+int64(n(2)), int64(n(2))
+		case rules.SettleDirect:
+			t.Mode, p.Fence = reward.ModeSync, 6
 		}
-	}
-	for i, requests := range sequences(3, 3) {
-		for j := range 4 * 2 * 3 {
-			if a.leavesOut(24*i + j) {
-				continue
-			}
-			o := odometer(j)
-			t, p := s.open(rules.SettleDirect, int64(o.pick(4)), 1+o.pick(2), oneOf(&o, helds...))
-			t.Mode = reward.ModeSync
-			s.templates[t.ID] = *t
-			p.Fence = 6
-			for _, r := range requests {
-				(*batch)(p).ask(users[r], 0, 0)
-			}
-		}
-	}
-	s.settle()
-}
-
-func rulesOfRefuse(a *arena) {
-	s := a.counter()
-	for i := range 2 * 2 * 2 * 2 {
-		o := odometer(i)
-		t, p := s.open(rules.SettleInOrder, 3, 1, 0)
-		p.Epoch += int64(o.pick(2))
-		p.Generation += int64(o.pick(2))
-		t.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
 		s.templates[t.ID] = *t
-		(*batch)(p).ask("a", 4, 1)
-		(*batch)(p).ask("b", 5, 1+int64(o.pick(2)))
-	}
-	for _, kind := range []rules.SettleKind{rules.SettleInOrder, rules.SettleListed, rules.SettleDirect} {
-		t, p := s.open(kind, 3, 1, 0)
-		t.ArchivedAt = at(-10)
-		s.templates[t.ID] = *t
-		(*batch)(p).ask("a", 4, 1)
-	}
-	for i := range 2 * 2 {
-		o := odometer(i)
-		_, p := s.open(rules.SettleListed, 3, 1, 0)
-		p.Epoch += int64(o.pick(2)) // must have no effect here
-		p.Generation += int64(o.pick(2))
-		(*batch)(p).ask("a", 4, 1)
-	}
-	for i := range 2 * 2 * 4 * 3 * 3 * 3 {
-		if a.leavesOut(i) {
-			continue
+		for range 1 + n(4) {
+			generation := 1
+			if generations > 1 {
+				generation = n(generations)
+			}
+			(*batch)(p).ask(users[n(3)], 3+int64(n(tickets)), int64(generation)) // 3 is settled
 		}
-		o := odometer(i)
-		t, p := s.open(rules.SettleDirect, 3, 1, 0)
-		p.Path = oneOf(&o, reward.PathGate, reward.PathDatabase)
-		p.Generation += int64(o.pick(2))
-		p.Fence = oneOf[int64](&o, 0, 4, 5, 6) // the template has 5
-		t.OpensAt = oneOf(&o, time.Time{}, fromNow(-2*time.Hour), fromNow(2*time.Hour))
-		t.ClosesAt = oneOf(&o, time.Time{}, fromNow(-time.Hour), fromNow(3*time.Hour))
-		t.Mode = oneOf(&o, reward.ModeSync, reward.ModeStream, reward.ModeKafka)
-		s.templates[t.ID] = *t
-		(*batch)(p).ask("a", 0, 0)
 	}
 	s.settle()
 }
