@@ -285,7 +285,8 @@ func (b *IssueBatch) Settle(t reward.CouponTemplate, f Facts) Settlement {
 // what it assumes is true, and if there is room for the coupons.
 func (b *IssueBatch) Assume(t reward.CouponTemplate) (Settlement, bool) {
 	if b.Kind == SettleInOrder && len(b.Requests) > 0 {
-		t.Settled = slices.MinFunc(b.Requests, func(x, y CouponRequest) int { return cmp.Compare(x.Ticket, y.Ticket) }).Ticket - 1
+		first := slices.MinFunc(b.Requests, func(x, y CouponRequest) int { return cmp.Compare(x.Ticket, y.Ticket) })
+		t.Settled = max(first.Ticket-1, 0) // no gate gives ticket 0
 	}
 	s := b.Settle(t, Facts{Clock: t.OpensAt})
 	return s, len(s.Decisions) > 0 && len(s.Decisions) == len(b.Requests) && !slices.ContainsFunc(s.Decisions, func(d Decision) bool {

@@ -139,13 +139,14 @@ func TestWhatABatchAssumes(t *testing.T) {
 		want     bool
 	}{
 		"new users, after a gap that may be settled": {nil, []CouponRequest{request("b", 9, ""), request("a", 8, "")}, true},
-		"an own reason":  {nil, []CouponRequest{request("a", 8, reward.ReasonError)}, true},
-		"a user twice":   {nil, []CouponRequest{request("a", 8, ""), request("a", 9, "")}, false},
-		"a ticket twice": {nil, []CouponRequest{request("a", 8, ""), request("b", 8, "")}, false},
-		"a gap":          {nil, []CouponRequest{request("a", 8, ""), request("b", 10, "")}, false},
-		"no stock":       {func(t *reward.CouponTemplate, _ *IssueBatch) { t.Live = 5 }, []CouponRequest{request("a", 8, "")}, false},
-		"refused":        {func(_ *reward.CouponTemplate, b *IssueBatch) { b.Epoch = 4 }, []CouponRequest{request("a", 8, "")}, false},
-		"nothing":        {nil, nil, false},
+		"an own reason":       {nil, []CouponRequest{request("a", 8, reward.ReasonError)}, true},
+		"a user twice":        {nil, []CouponRequest{request("a", 8, ""), request("a", 9, "")}, false},
+		"a ticket twice":      {nil, []CouponRequest{request("a", 8, ""), request("b", 8, "")}, false},
+		"a ticket of no gate": {nil, []CouponRequest{request("a", 0, "")}, false},
+		"a gap":               {nil, []CouponRequest{request("a", 8, ""), request("b", 10, "")}, false},
+		"no stock":            {func(t *reward.CouponTemplate, _ *IssueBatch) { t.Live = 5 }, []CouponRequest{request("a", 8, "")}, false},
+		"refused":             {func(_ *reward.CouponTemplate, b *IssueBatch) { b.Epoch = 4 }, []CouponRequest{request("a", 8, "")}, false},
+		"nothing":             {nil, nil, false},
 	} {
 		template, b := issuing(), IssueBatch{Epoch: 3, Generation: 2, Requests: tt.requests}
 		if tt.change != nil {
