@@ -23,6 +23,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -98,7 +99,7 @@ func openServers(t testing.TB) servers {
 // openServersAt is openServers with the Redis at an address.
 func openServersAt(t testing.TB, redisURL string) servers {
 	t.Helper()
-	open := func(ctx context.Context, url string) (*postgres.Store, error) {
+	open := func(ctx context.Context, url string) (*rows.Tables, error) {
 		return postgres.Open(ctx, postgres.Config{URL: url, MaxConnections: 12})
 	}
 	database := fixture.Schema(t, func(ctx context.Context, url string) error {

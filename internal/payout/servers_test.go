@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // sick is the promotion that has the fault; the others are healthy.
@@ -44,9 +45,9 @@ type realRows struct {
 }
 
 // openPostgres opens a schema of the test's own.
-func openPostgres(t *testing.T) (rows *postgres.Store, url string) {
+func openPostgres(t *testing.T) (s *rows.Tables, url string) {
 	t.Helper()
-	open := func(ctx context.Context, url string) (*postgres.Store, error) {
+	open := func(ctx context.Context, url string) (*rows.Tables, error) {
 		return postgres.Open(ctx, postgres.Config{URL: url, ApplicationName: t.Name()})
 	}
 	url = fixture.Schema(t, func(ctx context.Context, url string) error {
@@ -57,9 +58,9 @@ func openPostgres(t *testing.T) (rows *postgres.Store, url string) {
 		defer s.Close()
 		return s.Migrate(ctx)
 	})
-	rows = fixture.Must(open(t.Context(), url))(t)
-	t.Cleanup(rows.Close)
-	return rows, url
+	s = fixture.Must(open(t.Context(), url))(t)
+	t.Cleanup(s.Close)
+	return s, url
 }
 
 // newRealRows starts a flow. change may change its settings; it may be nil.
