@@ -11,6 +11,7 @@ import (
 // These interfaces are parts of the store, as rows.Tables implements and documents it. They
 // end with the last package that uses them instead of an interface of its own.
 
+// Store is the store; see rows.Tables.
 type Store interface {
 	Promotions
 	Payouts
@@ -37,6 +38,7 @@ type Store interface {
 	Close()
 }
 
+// Retention is a part of the store; see rows.Tables.
 type Retention interface {
 	AuditForget(ctx context.Context, before time.Time, limit int) (int, error)
 	DeadLetterForget(ctx context.Context, status reward.DeadLetterStatus, before time.Time, limit int) (int, error)
@@ -48,6 +50,7 @@ type Retention interface {
 	TemplateForget(ctx context.Context, p TemplateForgetParams) (TemplateForgotten, error)
 }
 
+// Promotions is a part of the store; see rows.Tables.
 type Promotions interface {
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	PromotionRegister(ctx context.Context, rs []Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
@@ -72,6 +75,7 @@ type Promotions interface {
 	PromotionDelete(ctx context.Context, id reward.PromotionID) error
 }
 
+// Payouts is a part of the store; see rows.Tables.
 type Payouts interface {
 	PayoutSave(ctx context.Context, p PayoutSaveParams) (PayoutSaveResult, error)
 	PayoutDispatch(ctx context.Context, p PayoutDispatchParams) ([]reward.Payout, error)
@@ -93,6 +97,7 @@ type Payouts interface {
 	OffsetsGet(ctx context.Context, log string) (map[int32]int64, error)
 }
 
+// Summaries is a part of the store; see rows.Tables.
 type Summaries interface {
 	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
 	SummaryRecount(ctx context.Context, id reward.PromotionID) (reward.Counts, error)
@@ -100,6 +105,7 @@ type Summaries interface {
 	SharedKeys(ctx context.Context, id reward.PromotionID) (SharedKeys, error)
 }
 
+// DeadLetters is a part of the store; see rows.Tables.
 type DeadLetters interface {
 	DeadLetterAdd(ctx context.Context, ls []reward.DeadLetter) error
 	DeadLetterGet(ctx context.Context, id int64) (reward.DeadLetter, error)
@@ -107,6 +113,7 @@ type DeadLetters interface {
 	DeadLetterClose(ctx context.Context, ids []int64, to reward.DeadLetterStatus, by string, now time.Time) ([]int64, error)
 }
 
+// Uploads is a part of the store; see rows.Tables.
 type Uploads interface {
 	UploadOpen(ctx context.Context, u Upload) error
 	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
@@ -117,6 +124,7 @@ type Uploads interface {
 	UploadErrors(ctx context.Context, id int64, after int64, limit int) ([]LineError, error)
 }
 
+// Instances is a part of the store; see rows.Tables.
 type Instances interface {
 	InstanceHeartbeat(ctx context.Context, i Instance, ttl time.Duration) (alive int, err error)
 	InstanceRemove(ctx context.Context, name string) error
@@ -126,12 +134,14 @@ type Instances interface {
 	InstanceAlive(ctx context.Context) ([]string, error)
 }
 
+// Webhooks is a part of the store; see rows.Tables.
 type Webhooks interface {
 	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]WebhookDelivery, error)
 	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
 	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
 }
 
+// Reconciliations is a part of the store; see rows.Tables.
 type Reconciliations interface {
 	ReconciliationSave(ctx context.Context, r Reconciliation) error
 	ReconciliationGet(ctx context.Context, id int64) (Reconciliation, error)
@@ -140,6 +150,7 @@ type Reconciliations interface {
 	RestoreMark(ctx context.Context) (time.Time, error)
 }
 
+// APIKeys is a part of the store; see rows.Tables.
 type APIKeys interface {
 	APIKeyCreate(ctx context.Context, k APIKey) error
 	APIKeyByHash(ctx context.Context, hash []byte) (APIKey, error)
@@ -149,6 +160,7 @@ type APIKeys interface {
 	APIKeyUsed(ctx context.Context, used map[int64]time.Time) error
 }
 
+// Audits is a part of the store; see rows.Tables.
 type Audits interface {
 	AuditBegin(ctx context.Context, l AuditLine) error
 	AuditEnd(ctx context.Context, id int64, status int, code string, now time.Time) error
@@ -156,6 +168,7 @@ type Audits interface {
 	AuditList(ctx context.Context, p AuditListParams) ([]AuditLine, error)
 }
 
+// Idempotencies is a part of the store; see rows.Tables.
 type Idempotencies interface {
 	IdempotencyBegin(ctx context.Context, p IdempotencyBeginParams) (IdempotencyRecord, error)
 	IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error)
@@ -163,6 +176,7 @@ type Idempotencies interface {
 	IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error
 }
 
+// Timelines is a part of the store; see rows.Tables.
 type Timelines interface {
 	TimelineWrite(ctx context.Context, instance string, p []PromotionPoint, t []TemplatePoint) error
 	TimelineFold(ctx context.Context, p TimelineFoldParams) (int, error)
@@ -170,6 +184,7 @@ type Timelines interface {
 	TemplateTimeline(ctx context.Context, id reward.TemplateID, s TimelineSpan) ([]TemplatePoint, error)
 }
 
+// WebhookEndpoints is a part of the store; see rows.Tables.
 type WebhookEndpoints interface {
 	WebhookEndpointCreate(ctx context.Context, e WebhookEndpoint) (WebhookEndpoint, error)
 	WebhookEndpointList(ctx context.Context, limit int) ([]WebhookEndpoint, error)
