@@ -36,7 +36,7 @@ func TestABatchIsRefused(t *testing.T) {
 	} {
 		for kind, want := range []SettleRefusal{tt.inOrder, tt.listed, tt.direct} {
 			template := issuing()
-			b := IssueBatch{Kind: SettleKind(kind), Epoch: 3, Generation: 2, Path: reward.PathGate, Fence: 6} //nolint:gosec // 0 to 2
+			b := IssueBatch{Kind: SettleKind(kind), Epoch: 3, Generation: 2, Path: reward.PathGate, Fence: 6}
 			if b.Kind == SettleDirect {
 				template.Mode = reward.ModeSync
 			}

@@ -113,7 +113,7 @@ func rulesOfIssue(a *arena) {
 	n := func(below int) int { return a.rnd.IntN(below) }
 	users := []string{"a", "b", "r"}
 	for i := range 2000 / a.share {
-		kind := rules.SettleKind(i % 3) //nolint:gosec // 0 to 2
+		kind := rules.SettleKind(i % 3)
 		t, p := s.open(kind, int64(n(4)), 1+n(3), n(3)-1)
 		generations, tickets := 1, 4
 		switch kind {
