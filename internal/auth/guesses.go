@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/service"
@@ -33,15 +34,20 @@ type guesses struct {
 	prefixes *RateLimiter
 	all      *RateLimiter
 
-	// These are protected by the mutex of the KeyVerifier.
-	list    map[[sha256.Size]byte]bool // all keys, as of the last read
-	readAt  time.Time                  // begin of the last read
-	reads   int                        // number of reads
-	reading chan struct{}              // closed at the end of the read that runs; nil: none
+	list  atomic.Pointer[map[keyHash]bool] // all keys, as of the last read
+	begun atomic.Int64                     // number of reads that have begun
+
+	turn    chan struct{} // holds a value while a caller may read; protects what follows
+	readAt  time.Time     // begin of the last read that succeeded
+	covered int64         // its number
 }
 
+type keyHash = [sha256.Size]byte
+
 func newGuesses(rows apiKeys) *guesses {
-	return &guesses{rows: rows, prefixes: NewLimits(wrongPerPrefix), all: NewLimits(wrongInAll)}
+	g := &guesses{rows: rows, prefixes: NewLimits(wrongPerPrefix), all: NewLimits(wrongInAll), turn: make(chan struct{}, 1)}
+	g.list.Store(&map[keyHash]bool{})
+	return g
 }
 
 // many reports whether too many keys were wrong to read one more.
@@ -54,82 +60,47 @@ func (g *guesses) wrong(key KeySecret) {
 	_, _ = g.all.Allow("")
 }
 
-// exists reports whether a key is in the list of all keys. If it is not, it waits for
-// the next read of the list: the key may be new.
-func (k *KeyVerifier) exists(ctx context.Context, hash [sha256.Size]byte) (bool, error) {
-	g := k.guesses
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	after := g.reads
-	if g.reading != nil {
-		after++ // the key may be newer than the list that is being read
+// exists reports whether a key is in the list of all keys. If it is not, it waits for a
+// read that begins from now on: the key may be new. One caller reads for all who wait; if
+// it leaves, the next one reads.
+func (g *guesses) exists(ctx context.Context, hash keyHash) (bool, error) {
+	before := g.begun.Load()
+	if (*g.list.Load())[hash] {
+		return true, nil
 	}
-	for {
-		switch {
-		case g.list[hash]:
-			return true, nil
-		case g.reads > after:
-			return false, nil
-		case g.reading == nil:
-			if err := k.readListLocked(ctx); err != nil {
-				return false, err
-			}
-			continue
-		}
-		done := g.reading
-		k.mu.Unlock()
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-		k.mu.Lock()
-		if ctx.Err() != nil {
-			return false, ctx.Err()
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	if g.covered <= before {
+		if err := g.read(ctx); err != nil {
+			return false, err
 		}
 	}
+	return (*g.list.Load())[hash], nil
 }
 
-// readListLocked reads the list for every caller that waits. It unlocks the mutex
-// meanwhile. If it fails, for example because this caller leaves, another one reads.
-func (k *KeyVerifier) readListLocked(ctx context.Context) error {
-	g := k.guesses
-	done := make(chan struct{})
-	g.reading = done
-	wait := time.Until(g.readAt.Add(listInterval))
-	k.mu.Unlock()
-	began := time.Now()
-	list := make(map[[sha256.Size]byte]bool)
-	err := ctx.Err()
-	if wait <= 0 || service.Sleep(ctx, wait) {
-		began = time.Now()
-		err = readKeys(ctx, g.rows, list)
+// read reads the list of all keys, at most once per listInterval.
+func (g *guesses) read(ctx context.Context) error {
+	if wait := time.Until(g.readAt.Add(listInterval)); wait > 0 && !service.Sleep(ctx, wait) {
+		return ctx.Err()
 	}
-	k.mu.Lock()
-	g.reading = nil
-	close(done)
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return err
-	}
-	g.list, g.readAt = list, began
-	g.reads++
-	return nil
-}
-
-func readKeys(ctx context.Context, rows apiKeys, list map[[sha256.Size]byte]bool) error {
-	for before := int64(0); ; {
-		page, err := rows.APIKeyList(ctx, before, listPage)
+	number, began := g.begun.Add(1), time.Now()
+	list := make(map[keyHash]bool)
+	for before, more := int64(0), true; more; {
+		page, err := g.rows.APIKeyList(ctx, before, listPage)
 		if err != nil {
 			return err
 		}
 		for _, key := range page {
-			list[[sha256.Size]byte(key.Hash)] = true
+			list[keyHash(key.Hash)] = true
 			before = key.ID
 		}
-		if len(page) < listPage {
-			return nil
-		}
+		more = len(page) == listPage
 	}
+	g.list.Store(&list)
+	g.readAt, g.covered = began, number
+	return nil
 }

@@ -53,9 +53,8 @@ type keyRing struct {
 	fetches sync.WaitGroup
 
 	mu       sync.Mutex // protects the fields below
-	known    bool       // keys were fetched at readAt
 	keys     []publicKey
-	readAt   time.Time
+	readAt   time.Time     // of the keys; zero: none
 	triedAt  time.Time     // start of the last fetch; zero: none
 	failure  error         // error of the last fetch; nil: none
 	skipped  string        // last reported reasons for unusable keys
@@ -103,7 +102,7 @@ func (r *keyRing) look(kid, alg string) (key any, fetch <-chan struct{}, err err
 	defer r.mu.Unlock()
 	now := time.Now()
 	age := now.Sub(r.readAt)
-	known := r.known && age < keysTTL
+	known := age < keysTTL
 	key, missing, err := pickKey(r.keys, kid, alg)
 	if !known || missing || age >= keysInterval {
 		r.fetchLocked(now)
@@ -148,7 +147,7 @@ func pickKey(keys []publicKey, kid, alg string) (key any, missing bool, err erro
 
 // fetchLocked starts a fetch, at most one per fetchIntervalMin.
 func (r *keyRing) fetchLocked(now time.Time) {
-	if r.fetching != nil || r.life.Err() != nil || !r.triedAt.IsZero() && now.Sub(r.triedAt) < fetchIntervalMin {
+	if r.fetching != nil || r.life.Err() != nil || now.Sub(r.triedAt) < fetchIntervalMin {
 		return
 	}
 	done := make(chan struct{})
@@ -190,14 +189,14 @@ func (r *keyRing) setLocked(at time.Time, keys []publicKey, skipped []string, er
 	switch {
 	case r.failure != nil:
 		r.report(nil, "keys", len(keys))
-	case !r.known:
+	case r.readAt.IsZero():
 		r.log.Info("JWKS loaded", "keys", len(keys))
 	}
 	said := strings.Join(skipped, "; ")
 	if said != "" && said != r.skipped {
 		r.log.Warn("JWKS keys skipped", errors.New(said))
 	}
-	r.known, r.keys, r.readAt, r.failure, r.skipped = true, keys, at, nil, said
+	r.keys, r.readAt, r.failure, r.skipped = keys, at, nil, said
 }
 
 func jwksReader(jwks string) (func(context.Context) ([]byte, error), error) {

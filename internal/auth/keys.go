@@ -67,7 +67,7 @@ type KeyVerifier struct {
 	guesses *guesses
 
 	mu    sync.Mutex // protects the fields below
-	known map[[sha256.Size]byte]*knownKey
+	known map[keyHash]*knownKey
 	used  map[int64]time.Time // since the last record, by key ID
 }
 
@@ -83,7 +83,7 @@ type knownKey struct {
 func NewKeys(rows apiKeys, log obs.Log) *KeyVerifier {
 	return &KeyVerifier{
 		rows: rows, log: log.For(obs.API), guesses: newGuesses(rows),
-		known: make(map[[sha256.Size]byte]*knownKey), used: make(map[int64]time.Time),
+		known: make(map[keyHash]*knownKey), used: make(map[int64]time.Time),
 	}
 }
 
@@ -129,9 +129,9 @@ func (k *KeyVerifier) Verify(ctx context.Context, token string) (Principal, erro
 
 // read returns the row of a key, at most keyTTL old. Concurrent calls share a read.
 func (k *KeyVerifier) read(ctx context.Context, text KeySecret) (store.APIKey, error) {
-	hash := [sha256.Size]byte(text.Hash())
+	hash := keyHash(text.Hash())
 	if k.guesses.many(text) {
-		exists, err := k.exists(ctx, hash)
+		exists, err := k.guesses.exists(ctx, hash)
 		if err != nil {
 			return store.APIKey{}, fmt.Errorf("look up an API key: %w", err)
 		}
