@@ -19,9 +19,17 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
+// clockedRows are a store that has a clock only.
+type clockedRows struct{ store.Store }
+
+func (clockedRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (clockedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }
+
 // countedRows are promotions with numbered changes, as the driver for SQLite has
 // them.
 type countedRows struct {
+	clockedRows
 	wholeTakes time.Duration // how long a read of the whole list takes
 
 	mu      sync.Mutex // protects the fields below
@@ -91,8 +99,6 @@ func (r *countedRows) PromotionChanges(ctx context.Context, since string) (store
 	}
 	return c, nil
 }
-
-func (r *countedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }
 
 func (r *countedRows) counts() (wholes, read int) {
 	r.mu.Lock()

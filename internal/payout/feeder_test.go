@@ -21,7 +21,7 @@ import (
 // lockedRows are RUNNING promotions with READY payouts. A dispatch of a locked one
 // waits for 16 s, as long as the store waits for a lock in all its tries.
 type lockedRows struct {
-	store.Store
+	clockedRows
 
 	mu       sync.Mutex // protects the fields below
 	ids      []reward.PromotionID
@@ -42,10 +42,6 @@ func (r *lockedRows) PromotionChanges(context.Context, string) (store.PromotionC
 	}
 	return store.PromotionChanges{Whole: true, Active: list, Mark: "1"}, nil
 }
-
-func (r *lockedRows) RestoreMark(context.Context) (time.Time, error) { return time.Time{}, nil }
-
-func (r *lockedRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (r *lockedRows) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error) {
 	r.mu.Lock()

@@ -297,18 +297,9 @@ func TestRestoreMark(t *testing.T) {
 
 // stubbornRows refuse the first pauses of a promotion.
 type stubbornRows struct {
-	store.Store
 	*countedRows
 	refusals int
 	moves    []store.PromotionAwaitApprovalParams
-}
-
-func (r *stubbornRows) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
-	return r.countedRows.PromotionChanges(ctx, since)
-}
-
-func (r *stubbornRows) RestoreMark(ctx context.Context) (time.Time, error) {
-	return r.countedRows.RestoreMark(ctx)
 }
 
 func (r *stubbornRows) PromotionAwaitApproval(_ context.Context, p store.PromotionAwaitApprovalParams) (bool, error) {

@@ -35,7 +35,7 @@ const (
 // faultyRows writes outcomes in memory. A batch with an outcome of a faulty
 // promotion fails as a whole.
 type faultyRows struct {
-	store.Store
+	clockedRows
 	t *testing.T
 
 	mu       sync.Mutex // protects what follows
@@ -110,8 +110,6 @@ func (r *faultyRows) PromotionMove(_ context.Context, p store.PromotionMoveParam
 	r.paused[p.ID] = p.Reason
 	return reward.Promotion{}, nil
 }
-
-func (r *faultyRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (r *faultyRows) set(away bool, faults map[reward.PromotionID]fault) {
 	r.mu.Lock()

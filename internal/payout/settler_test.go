@@ -19,7 +19,7 @@ import (
 
 // lookupRows are UNKNOWN payouts of one promotion, for settlers alone.
 type lookupRows struct {
-	store.Store
+	clockedRows
 
 	mu      sync.Mutex // protects the fields below
 	due     map[reward.TargetID]time.Time
@@ -73,8 +73,6 @@ func (r *lookupRows) PayoutSettle(_ context.Context, p store.PayoutSettleParams)
 	}
 	return nil, nil
 }
-
-func (r *lookupRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 // slowLookups answers "not found" after a time.
 type slowLookups struct {

@@ -363,24 +363,11 @@ func (s *orderedStore) PayoutSweep(ctx context.Context, p store.PayoutSweepParam
 }
 
 // sweptRows is a store whose promotions have nothing to complete or to sweep.
-type sweptRows struct {
-	store.Store
-	*countedRows
-}
-
-func (r sweptRows) PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error) {
-	return r.countedRows.PromotionChanges(ctx, since)
-}
-
-func (r sweptRows) RestoreMark(ctx context.Context) (time.Time, error) {
-	return r.countedRows.RestoreMark(ctx)
-}
+type sweptRows struct{ *countedRows }
 
 func (sweptRows) InstanceAlive(context.Context) ([]string, error) { return nil, nil }
 
 func (sweptRows) InstanceList(context.Context) ([]store.Instance, error) { return nil, nil }
-
-func (sweptRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (sweptRows) PayoutSweep(context.Context, store.PayoutSweepParams) (int, error) { return 0, nil }
 
@@ -400,7 +387,7 @@ func TestIdlePromotionsCostTheSweeperNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const promotions = 1000
-		rows := sweptRows{countedRows: newCountedRows(promotions, time.Millisecond)}
+		rows := sweptRows{newCountedRows(promotions, time.Millisecond)}
 		memory := queue.NewMemory()
 		defer memory.Close()
 		var looked atomic.Int64

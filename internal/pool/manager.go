@@ -106,10 +106,16 @@ func (m *Manager) Follow(changed []Spec, gone []reward.PromotionID) {
 
 func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 	for _, id := range gone {
-		m.replace(id, nil)
+		delete(m.specs, id)
+		delete(m.busy, id)
 	}
 	for _, s := range changed {
-		m.replace(s.Stream.PromotionID, &s)
+		id := s.Stream.PromotionID
+		m.specs[id] = s
+		delete(m.busy, id)
+		if s.Work && !s.Paused {
+			m.busy[id] = true
+		}
 	}
 	for id, p := range m.pools {
 		switch s, wanted := m.specs[id]; {
@@ -127,19 +133,6 @@ func (m *Manager) followLocked(changed []Spec, gone []reward.PromotionID) {
 		}
 	}
 	m.divide()
-}
-
-// replace replaces a spec; nil removes it. The caller holds mu.
-func (m *Manager) replace(id reward.PromotionID, s *Spec) {
-	delete(m.busy, id)
-	if s == nil {
-		delete(m.specs, id)
-		return
-	}
-	m.specs[id] = *s
-	if s.Work && !s.Paused {
-		m.busy[id] = true
-	}
 }
 
 // divide sets how many calls each consumer may have in flight. The pools divide half of
