@@ -36,16 +36,15 @@ type Finisher struct {
 	recorded func()
 	log      obs.Log
 	// report and ackReport log failed writes and acknowledgements.
-	report, ackReport func(error, ...any)
-	work              chan finished
-	acks              chan *pool.Item
-	returns           chan *pool.Item
+	report, ackReport   func(error, ...any)
+	work, acks, returns chan finished // acks and returns have no outcomes
 	// writing ends when the finisher gives up: it then repeats no failed write, and
 	// leaves entries without an outcome pending.
 	writing context.Context
 	giveUp  context.CancelFunc
 }
 
+// finished is an entry, and the outcome of its dispatch if it has one.
 type finished struct {
 	item    *pool.Item
 	outcome rules.Outcome
@@ -59,39 +58,37 @@ func newFinisher(s *shared, retry *RetryProcessor, recorded func()) *Finisher {
 	return &Finisher{
 		shared: s, retry: retry, recorded: recorded, log: log, writing: writing, giveUp: giveUp,
 		report: log.Streak("writing outcomes failed", ""), ackReport: log.Streak("acknowledging entries failed", ""),
-		work: make(chan finished, 2*finishBatch), acks: make(chan *pool.Item, 2*finishBatch),
-		returns: make(chan *pool.Item, 2*finishBatch),
+		work: make(chan finished, 2*finishBatch), acks: make(chan finished, 2*finishBatch), returns: make(chan finished, 2*finishBatch),
 	}
 }
 
 // run writes until ctx ends. Nothing may pass items to it after that.
 func (f *Finisher) run(ctx context.Context) {
+	writing, cancel := context.WithCancel(ctx) // ends sooner if the finisher gives up
+	defer cancel()
+	defer context.AfterFunc(f.writing, cancel)()
 	var working sync.WaitGroup
-	for range finishWorkers {
-		working.Go(func() { inBatches(ctx, f.work, f.write) })
+	inBatches := func(from <-chan finished, use func([]finished)) {
+		working.Go(func() {
+			for batch := gather(ctx, from); batch != nil; batch = gather(ctx, from) {
+				use(batch)
+			}
+		})
 	}
-	working.Go(func() { inBatches(ctx, f.acks, f.acknowledge) })
-	working.Go(func() { inBatches(ctx, f.returns, f.writeReturns) })
-	working.Go(func() { f.retryParked(ctx) })
+	for range finishWorkers {
+		inBatches(f.work, func(batch []finished) { f.write(writing, batch) })
+	}
+	inBatches(f.acks, func(batch []finished) { f.acknowledge(ctx, batch) })
+	inBatches(f.returns, func(batch []finished) { f.writeReturns(writing, batch) })
+	working.Go(func() { f.retryParked(writing) })
 	working.Wait()
 	f.parking.end()
 }
 
-// inBatches passes the values of a channel to use, until ctx ends.
-func inBatches[T any](ctx context.Context, from <-chan T, use func(context.Context, []T)) {
-	for {
-		batch := gather(ctx, from)
-		if batch == nil {
-			return
-		}
-		use(ctx, batch)
-	}
-}
-
 // gather waits for a value, then collects up to finishBatch values for finishLinger. It
 // returns nil if ctx ends first.
-func gather[T any](ctx context.Context, from <-chan T) []T {
-	var batch []T
+func gather(ctx context.Context, from <-chan finished) []finished {
+	var batch []finished
 	select {
 	case v := <-from:
 		batch = append(batch, v)
@@ -121,7 +118,7 @@ func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
 
 // ack passes on an entry that needs no outcome: its row is not QUEUED under this dispatch
 // any more, or a dead letter holds its bytes.
-func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
+func (f *Finisher) ack(it *pool.Item) { f.acks <- finished{item: it} }
 
 // returnToReady passes on an entry that this consumer must not charge now: for example it
 // was claimed, its pool ends, or its promotion is paused. The row returns to READY, or
@@ -131,47 +128,44 @@ func (f *Finisher) ack(it *pool.Item) { f.acks <- it }
 // claimed entry, may have sent a charge.
 func (f *Finisher) returnToReady(it *pool.Item) {
 	it.CallEnded()
-	f.returns <- it
+	f.returns <- finished{item: it}
 }
 
 // writeReturns returns the payouts of a batch to READY. A claimed entry counts as a
 // failed delivery, because its previous owner recorded no outcome. If a batch fails, it
 // returns the payouts of each promotion by themselves. The entries of those that fail, or
 // that have parked outcomes, stay pending until a consumer claims them.
-func (f *Finisher) writeReturns(ctx context.Context, items []*pool.Item) {
-	ctx, cancel := f.untilGivenUp(ctx)
-	defer cancel()
+func (f *Finisher) writeReturns(ctx context.Context, batch []finished) {
 	for _, claimed := range []bool{true, false} {
-		var some []*pool.Item
-		for _, it := range items {
+		var some []finished
+		for _, x := range batch {
 			switch {
-			case claimed != it.Claimed:
-			case f.parking.has(it.Stream.PromotionID):
-				it.Release()
+			case claimed != x.item.Claimed:
+			case f.parking.has(x.promotion()):
+				x.item.Release()
 			default:
-				some = append(some, it)
+				some = append(some, x)
 			}
 		}
-		if len(some) == 0 || f.returnItems(ctx, some, claimed) == nil {
+		if len(some) == 0 || f.returnAll(ctx, some, claimed) == nil {
 			continue
 		}
-		for _, part := range byPromotion(some, func(it *pool.Item) reward.PromotionID { return it.Stream.PromotionID }) {
-			if err := f.returnItems(ctx, part, claimed); err != nil {
+		for id, part := range byPromotion(some) {
+			if err := f.returnAll(ctx, part, claimed); err != nil {
 				if ctx.Err() == nil {
-					f.log.Warn("returning payouts failed", err, "promotion_id", part[0].Stream.PromotionID, "count", len(part))
+					f.log.Warn("returning payouts failed", err, "promotion_id", id, "count", len(part))
 				}
-				for _, it := range part {
-					it.Release()
-				}
+				release(part)
 			}
 		}
 	}
 }
 
-func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed bool) error {
-	refs := make([]reward.Ref, len(items))
-	for i, it := range items {
-		refs[i] = reward.Ref{PromotionID: it.Stream.PromotionID, TargetID: it.TargetID, Dispatch: it.Dispatch}
+// returnAll returns the payouts of a batch to READY in one transaction.
+func (f *Finisher) returnAll(ctx context.Context, batch []finished, claimed bool) error {
+	refs := make([]reward.Ref, len(batch))
+	for i, x := range batch {
+		refs[i] = reward.Ref{PromotionID: x.promotion(), TargetID: x.item.TargetID, Dispatch: x.item.Dispatch}
 	}
 	returned, err := f.rows.PayoutReturn(ctx, store.PayoutReturnParams{
 		Refs: refs, MaybeCalled: true, DeliveryFailed: claimed, Lease: f.cfg.Limits.Lease,
@@ -179,7 +173,7 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	if err != nil {
 		return err
 	}
-	f.acknowledge(ctx, items)
+	f.acknowledge(ctx, batch)
 	// A row that has changed meanwhile stays as it is.
 	if returned > 0 {
 		f.log.Info("payouts returned to READY", "count", returned, "claimed", claimed)
@@ -188,27 +182,12 @@ func (f *Finisher) returnItems(ctx context.Context, items []*pool.Item, claimed 
 	return nil
 }
 
-func byPromotion[T any](batch []T, promotion func(T) reward.PromotionID) [][]T {
-	var parts [][]T
-	at := make(map[reward.PromotionID]int)
+func byPromotion(batch []finished) map[reward.PromotionID][]finished {
+	parts := make(map[reward.PromotionID][]finished)
 	for _, x := range batch {
-		id := promotion(x)
-		i, known := at[id]
-		if !known {
-			i = len(parts)
-			at[id] = i
-			parts = append(parts, nil)
-		}
-		parts[i] = append(parts[i], x)
+		parts[x.promotion()] = append(parts[x.promotion()], x)
 	}
 	return parts
-}
-
-// untilGivenUp returns a context that also ends when the finisher gives up.
-func (f *Finisher) untilGivenUp(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(f.writing, cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 // write commits a batch, except outcomes of promotions that have parked ones. If the
@@ -216,8 +195,6 @@ func (f *Finisher) untilGivenUp(ctx context.Context) (context.Context, context.C
 // fail. After a failure that no row has caused it parks the others at once: the database
 // is away, and each further try would wait for it.
 func (f *Finisher) write(ctx context.Context, batch []finished) {
-	ctx, cancel := f.untilGivenUp(ctx)
-	defer cancel()
 	if batch = f.parking.sift(batch); len(batch) == 0 {
 		return
 	}
@@ -225,7 +202,7 @@ func (f *Finisher) write(ctx context.Context, batch []finished) {
 	if err == nil {
 		return
 	}
-	parts := byPromotion(batch, finished.promotion)
+	parts := byPromotion(batch)
 	away := len(parts) == 1
 	for _, part := range parts {
 		if !away {
@@ -252,20 +229,18 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 		}
 		return err
 	}
-	items := make([]*pool.Item, len(batch))
 	var retries []retryOf
 	for i, b := range batch {
-		items[i] = b.item
 		r := results[i]
 		if !r.Changed {
 			continue
 		}
 		f.cfg.Metrics.Finished(b.promotion(), r.State, 1)
 		if r.State == reward.Retrying {
-			retries = append(retries, retryOf{batch[i], r})
+			retries = append(retries, retryOf{b, r})
 		}
 	}
-	f.acknowledge(ctx, items)
+	f.acknowledge(ctx, batch)
 	if len(retries) > 0 {
 		f.retry.publish(retries)
 	}
@@ -276,10 +251,10 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 // acknowledge removes entries from their streams and releases their items. If the queue
 // fails, a consumer claims the entries, finds that their dispatches are over, and
 // acknowledges them.
-func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
+func (f *Finisher) acknowledge(ctx context.Context, batch []finished) {
 	byStream := make(map[queue.Stream][]*pool.Item, 1)
-	for _, it := range items {
-		byStream[it.Stream] = append(byStream[it.Stream], it)
+	for _, x := range batch {
+		byStream[x.item.Stream] = append(byStream[x.item.Stream], x.item)
 	}
 	for s, list := range byStream {
 		ids := make([]string, len(list))
@@ -297,7 +272,5 @@ func (f *Finisher) acknowledge(ctx context.Context, items []*pool.Item) {
 			f.log.Debug("entry processed", "promotion_id", s.PromotionID, "entry", it.ID, "target_id", it.TargetID)
 		}
 	}
-	for _, it := range items {
-		it.Release()
-	}
+	release(batch)
 }

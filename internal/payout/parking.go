@@ -243,8 +243,6 @@ func whyStuck(id reward.PromotionID, err error) string {
 }
 
 func (f *Finisher) retryParked(ctx context.Context) {
-	ctx, cancel := f.untilGivenUp(ctx)
-	defer cancel()
 	var trying sync.WaitGroup
 	slots := make(chan struct{}, parkedWorkers)
 	for ctx.Err() == nil {
