@@ -234,10 +234,10 @@ func (g *Governor) move(f *promotionQueue, to queueState) {
 }
 
 func (g *Governor) heapOf(f *promotionQueue) *queueHeap {
-	switch {
-	case f.in == inParked:
+	switch f.in {
+	case inParked:
 		return &g.parked
-	case f.in == inReady:
+	case inReady:
 		return &g.kinds[indexOf(f.hangs)].ready
 	}
 	return nil
