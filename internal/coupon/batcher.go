@@ -70,7 +70,6 @@ func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) 
 	}
 }
 
-// failWaiting fails all waiting callers of a lane with err.
 func (b *batcher[T]) failWaiting(l *lane[T], err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -58,7 +58,6 @@ func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, by stri
 	return c.views(ctx, []reward.CouponTemplate{change.Template})[0], added, nil
 }
 
-// importCodes stages the codes of a file and publishes them.
 func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importID int64, by string, file *codeFile) (store.CouponChange, CodesAdded, error) {
 	var added CodesAdded
 	for {
@@ -104,7 +103,6 @@ func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importI
 // codeLineMax is the greatest length of a line of a file of codes, in bytes.
 const codeLineMax = 4096
 
-// codeHeader matches the header of a file of codes.
 var codeHeader = regexp.MustCompile(`(?i)^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$`)
 
 // codeFile reads a CSV file with one code per line, and an optional header. It

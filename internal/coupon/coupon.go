@@ -62,7 +62,6 @@ const (
 	StatusLeft     StatusKind = "LEFT" // the user left the waiting line
 )
 
-// statusOf converts the stored outcome of a request.
 func statusOf(o reward.IssueOutcome) Status {
 	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Generation: o.Generation, Coupon: o.Coupon}
 	switch {
@@ -91,7 +90,6 @@ func newAsk(ids *service.IDs, t *reward.CouponTemplate, user string, generation,
 	}
 }
 
-// checkArchived returns CodeArchived if a template is archived.
 func checkArchived(t *reward.CouponTemplate) error {
 	return rules.CheckTemplateArchived(t.ID, !t.ArchivedAt.IsZero())
 }
@@ -109,9 +107,9 @@ func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
 	return err == nil && !h.Exists
 }
 
-// What a reconciliation is asked and reports.
+// ReconcileCommand asks for a Reconciliation, which reports each Drift.
 type (
-	Reconciliation   = gatekeeper.Reconciliation
 	ReconcileCommand = gatekeeper.ReconcileCommand
+	Reconciliation   = gatekeeper.Reconciliation
 	Drift            = gatekeeper.Drift
 )

@@ -22,57 +22,43 @@ const (
 
 const (
 	lockFailuresMax = 3   // failed calls to take the lock once
-	directBatchMax  = 100 // requests of one transaction of IssueBatch
+	directBatchMax  = 100 // requests of one transaction of issueBatch
 )
 
-// DirectIssuer issues coupons at once, to requests without a ticket. In SYNC mode it
-// issues under the template's lock; during a Redis outage (PathDatabase) it uses only
-// the database. It is safe for concurrent use.
-type DirectIssuer struct {
-	parts
-	// slots limits the concurrent transactions of IssueBatch, so that coupon
-	// requests leave database connections for everything else.
-	slots chan struct{}
-	// lockWait ends the wait for the lock; lockLease is the lock's expiry.
-	lockWait, lockLease time.Duration
-	// suspect is called after a call to the gate that failed.
-	suspect func(id reward.TemplateID, began time.Time, err error)
-}
-
-// IssueBatch issues to users through the database. errTemplateChanged means
+// issueBatch issues to users through the database. errTemplateChanged means
 // that the template's path is no longer PathDatabase.
-func (d *DirectIssuer) IssueBatch(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+func (i *Intake) issueBatch(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
 	select {
-	case d.slots <- struct{}{}:
+	case i.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unavailable(context.Cause(ctx), "Redis is unavailable and the database is at its limit of concurrent transactions; repeat the request")
 	}
-	defer func() { <-d.slots }()
-	t, err := d.templates.Get(ctx, id)
+	defer func() { <-i.slots }()
+	t, err := i.templates.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return d.issue(ctx, t, users, reward.PathDatabase, 0)
+	return i.issue(ctx, t, users, reward.PathDatabase, 0)
 }
 
-// IssueLocked issues to users under the template's lock. If the gate would admit
+// issueLocked issues to users under the template's lock. If the gate would admit
 // none of them once the lock is taken, all statuses have the empty kind.
 //
 // The lock is held for one transaction. It can expire without its holder's
 // knowledge, so the transaction does nothing if a transaction with a higher fencing
 // token has written before.
-func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
-	t, err := d.templates.Get(ctx, id)
+func (i *Intake) issueLocked(ctx context.Context, id reward.TemplateID, users []string) ([]Status, error) {
+	t, err := i.templates.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	out, err := d.issueUnderLock(ctx, t, users)
+	out, err := i.issueUnderLock(ctx, t, users)
 	if errors.Is(err, errTokenLow) {
 		// The row had a higher token than the template in memory: lock above it.
-		if t, err = d.templates.Read(ctx, id); err != nil {
+		if t, err = i.templates.Read(ctx, id); err != nil {
 			return nil, err
 		}
-		out, err = d.issueUnderLock(ctx, t, users)
+		out, err = i.issueUnderLock(ctx, t, users)
 	}
 	if errors.Is(err, errTokenLow) {
 		return nil, unavailable(nil, "the lock of template %s expired before the transaction ended; repeat the request", id)
@@ -84,21 +70,20 @@ func (d *DirectIssuer) IssueLocked(ctx context.Context, id reward.TemplateID, us
 // written before.
 var errTokenLow = errors.New("a higher fencing token has written before")
 
-// issueUnderLock takes the lock and issues.
-func (d *DirectIssuer) issueUnderLock(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
+func (i *Intake) issueUnderLock(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
 	id := t.ID
-	token, err := d.lock(ctx, t)
+	token, err := i.lock(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = d.gate.Unlock(ctx, id, token) // the lock expires anyway
+		_ = i.gate.Unlock(ctx, id, token) // the lock expires anyway
 	}()
 	// Check the gate: the last coupons may have gone during the wait for the lock.
 	check, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
-	result, err := d.gate.Admit(check, id, users, false)
+	result, err := i.gate.Admit(check, id, users, false)
 	cancel()
 	if err != nil {
 		return nil, err
@@ -110,23 +95,23 @@ func (d *DirectIssuer) issueUnderLock(ctx context.Context, t *reward.CouponTempl
 	if !inStock {
 		return make([]Status, len(users)), nil
 	}
-	return d.issue(ctx, t, users, reward.PathGate, token)
+	return i.issue(ctx, t, users, reward.PathGate, token)
 }
 
 // lock takes the lock within lockWait and returns its fencing token. After a failed
 // call the lock may be taken, so it calls again with the same nonce.
-func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int64, error) {
-	deadline := time.Now().Add(d.lockWait)
-	p := gate.LockParams{Lease: d.lockLease, Nonce: rand.Text(), Floor: t.Fence}
+func (i *Intake) lock(ctx context.Context, t *reward.CouponTemplate) (int64, error) {
+	deadline := time.Now().Add(i.lockWait)
+	p := gate.LockParams{Lease: i.lockLease, Nonce: rand.Text(), Floor: t.Fence}
 	failed := 0
 	for try := 0; ; try++ {
 		began := time.Now()
 		call, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
-		token, ok, err := d.gate.Lock(call, t.ID, p)
+		token, ok, err := i.gate.Lock(call, t.ID, p)
 		cancel()
 		switch {
 		case err != nil:
-			d.suspect(t.ID, began, err)
+			i.suspect(t.ID, began, err)
 			if failed++; failed == lockFailuresMax || ctx.Err() != nil {
 				return 0, err
 			}
@@ -134,21 +119,20 @@ func (d *DirectIssuer) lock(ctx context.Context, t *reward.CouponTemplate) (int6
 			return token, nil
 		}
 		if time.Now().After(deadline) || !service.Sleep(ctx, service.Backoff(try, lockRetryInterval, lockRetryIntervalMax)) {
-			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", t.ID, d.lockWait)
+			return 0, unavailable(context.Cause(ctx), "the lock of template %s could not be taken within %v; repeat the request", t.ID, i.lockWait)
 		}
 	}
 }
 
-// issue issues in one transaction and applies the change to the gate.
-func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
+func (i *Intake) issue(ctx context.Context, t *reward.CouponTemplate, users []string, path reward.IssuePath, fence int64) ([]Status, error) {
 	p := store.CouponSettleParams{
 		TemplateID: t.ID, Known: t, Kind: rules.SettleDirect, Generation: t.Generation, Path: path, Fence: fence, Now: time.Now(),
 		Requests: make([]rules.CouponRequest, len(users)),
 	}
-	for i, user := range users {
-		p.Requests[i] = newAsk(d.ids, t, user, 0, 0)
+	for n, user := range users {
+		p.Requests[n] = newAsk(i.ids, t, user, 0, 0)
 	}
-	result, err := d.rows.CouponSettle(ctx, p)
+	result, err := i.rows.CouponSettle(ctx, p)
 	if reward.HasCode(err, reward.CodeConflict) { // a new code is in use
 		return nil, errTemplateChanged
 	}
@@ -158,19 +142,19 @@ func (d *DirectIssuer) issue(ctx context.Context, t *reward.CouponTemplate, user
 	case result.Refused == rules.RefusedFence:
 		return nil, errTokenLow
 	case result.Refused != rules.NotRefused:
-		if _, err := d.templates.Read(ctx, t.ID); err != nil {
+		if _, err := i.templates.Read(ctx, t.ID); err != nil {
 			return nil, err
 		}
-		d.templates.Hint()
+		i.templates.Hint()
 		return nil, errTemplateChanged
 	}
 	if path == reward.PathGate {
-		d.applier.ApplyBestEffort(ctx, t.ID, &result.CouponChange, gatekeeper.Extras{})
+		i.applier.ApplyBestEffort(ctx, t.ID, &result.CouponChange, gatekeeper.Extras{})
 	}
-	d.settled(t.ID)
+	i.settled(t.ID)
 	out := make([]Status, len(users))
-	for i, r := range result.Results {
-		out[i] = directStatus(&result.Template, r)
+	for n, r := range result.Results {
+		out[n] = directStatus(&result.Template, r)
 	}
 	return out, nil
 }

@@ -60,7 +60,6 @@ func (l *entrantList) sum() []byte { return l.hash.Sum(nil) }
 // the order, because the seed is published and must match the Commitment.
 type drawKey [sha256.Size]byte
 
-// drawn is an entrant with their key.
 type drawn struct {
 	key  drawKey
 	user string
@@ -85,7 +84,6 @@ func (p *drawPass) add(user string) {
 	}
 }
 
-// lastKey returns a copy of the last key.
 func lastKey(order []drawn) *drawKey {
 	key := order[len(order)-1].key
 	return &key

@@ -152,18 +152,15 @@ func NewFlow(cfg FlowConfig) (*Flow, error) {
 }
 
 func (f *Flow) newIntake() *Intake {
-	cfg, suspect := f.cfg, f.keeper.Maintainer.Suspect
-	direct := &DirectIssuer{
-		parts: f.parts, slots: make(chan struct{}, cfg.Concurrency),
-		lockWait: cfg.LockWait, lockLease: cfg.LockLease, suspect: suspect,
-	}
+	cfg := f.cfg
 	i := &Intake{
-		parts: f.parts, refusals: f.refusals, notifier: f.Notifier, timeout: cfg.LockWait + requestTimeout, suspect: suspect, left: f.afterLeave,
-		locked:       newBatcher(gate.AdmitMax, cfg.LockWait+callTimeout, direct.IssueLocked),
-		unlocked:     newBatcher(directBatchMax, callTimeout, direct.IssueBatch),
+		parts: f.parts, refusals: f.refusals, notifier: f.Notifier, timeout: cfg.LockWait + requestTimeout,
+		lockWait: cfg.LockWait, lockLease: cfg.LockLease, slots: make(chan struct{}, cfg.Concurrency), suspect: f.keeper.Maintainer.Suspect, left: f.afterLeave,
 		expiredHolds: newExpiredHolds(cfg.Store, cfg.LapsedHolds),
 	}
 	i.admissions = newBatcher(gate.AdmitMax, callTimeout, i.admitBatch(true))
+	i.locked = newBatcher(gate.AdmitMax, cfg.LockWait+callTimeout, i.issueLocked)
+	i.unlocked = newBatcher(directBatchMax, callTimeout, i.issueBatch)
 	i.checks = newBatcher(gate.AdmitMax, callTimeout, i.admitBatch(false))
 	i.entries = newBatcher(store.BatchMax, callTimeout, i.saveEntrants)
 	return i
@@ -227,7 +224,6 @@ func (f *Flow) afterLeave(id reward.TemplateID, user string) {
 	f.Notifier.hintUser(id, user)
 }
 
-// passHints passes the gate's hints on until ctx ends.
 func (f *Flow) passHints(ctx context.Context) {
 	for {
 		select {

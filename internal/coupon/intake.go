@@ -30,6 +30,11 @@ type Intake struct {
 	refusals *refusals
 	notifier *Notifier
 	timeout  time.Duration // of one request
+	// lockWait ends the wait for the SYNC lock; lockLease is the lock's expiry.
+	lockWait, lockLease time.Duration
+	// slots limits the concurrent transactions of issueBatch, so that coupon requests leave
+	// database connections for everything else.
+	slots chan struct{}
 	// suspect is called after a call to the gate that failed.
 	suspect func(id reward.TemplateID, began time.Time, err error)
 	left    func(id reward.TemplateID, user string) // called after each leave
@@ -61,7 +66,6 @@ const (
 // the latest version, or that its gate was behind: try again.
 var errTemplateChanged = errors.New("the template has changed in the meantime")
 
-// route chooses the route for a template.
 func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
 	case !t.ArchivedAt.IsZero():

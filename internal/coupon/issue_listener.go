@@ -35,7 +35,6 @@ func (l *IssueListener) Offsets(ctx context.Context, topic string) (map[int32]in
 	return l.position.Start(ctx, l.topic.Inspector, topic, l.rows.OffsetsGet)
 }
 
-// issueRecord is a well-formed record.
 type issueRecord struct {
 	bus.Record
 	event reward.CouponIssueEvent
@@ -123,7 +122,6 @@ func refusesAll(err error) string {
 	return ""
 }
 
-// nextOffsets returns the offsets after records.
 func (l *IssueListener) nextOffsets(records []bus.Record) []store.Offset {
 	log, next := l.position.After(records)
 	var out []store.Offset
@@ -289,7 +287,6 @@ const (
 	recordGap = 100 * time.Millisecond
 )
 
-// measure returns the time per request of a template after a batch.
 func (l *IssueListener) measure(id reward.TemplateID, requests int, began time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

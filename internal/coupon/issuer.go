@@ -98,7 +98,6 @@ func (i *Issuer) run(ctx context.Context) {
 	}
 }
 
-// nextStep is what the issuer does after a round.
 type nextStep int
 
 const (
@@ -107,7 +106,6 @@ const (
 	claimNext
 )
 
-// round takes requests and settles them.
 func (i *Issuer) round(ctx context.Context, claim bool) (nextStep, error) {
 	var hand gate.Delivery
 	var err error
@@ -188,7 +186,6 @@ func (i *Issuer) pipeline(ctx context.Context, hand gate.Delivery) error {
 	return err
 }
 
-// handle commits requests and applies the commit to the gate.
 func (i *Issuer) handle(ctx context.Context, hand gate.Delivery) error {
 	apply, err := i.commit(ctx, hand)
 	if err != nil {
@@ -461,7 +458,6 @@ func (m *IssuerManager) runs(id reward.TemplateID, epoch int64) bool {
 	return one != nil && one.issuer.epoch >= epoch && !one.ended()
 }
 
-// ended reports whether the issuer's goroutine has ended.
 func (i *runningIssuer) ended() bool {
 	select {
 	case <-i.done:

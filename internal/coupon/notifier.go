@@ -49,7 +49,6 @@ type group struct {
 	hint     service.Hint
 }
 
-// lineProgress is how far a line has moved.
 type lineProgress struct {
 	known      bool // false: the gate did not tell
 	generation int64
@@ -238,7 +237,6 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 	}
 }
 
-// progress asks the gate how far the line has moved.
 func (n *Notifier) progress(ctx context.Context, t *reward.CouponTemplate) lineProgress {
 	p := lineProgress{draw: t.Draw.State}
 	if t.Draw.State != reward.DrawNone && t.Draw.State != reward.DrawDone {

@@ -21,7 +21,6 @@ type gateAnswer struct {
 	serviceTime         time.Duration
 }
 
-// waiting returns the status of a user in line.
 func (a gateAnswer) waiting() Status {
 	return Status{
 		Kind: StatusWaiting, Ticket: a.Ticket, Rank: a.Rank, Wait: waitOf(a.Rank, a.serviceTime),

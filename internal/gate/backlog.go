@@ -78,7 +78,6 @@ func (b *backlog) ack(generation int64, tickets []int64) int {
 	return acked
 }
 
-// compact removes the gaps once they are at least half of the entries.
 func (b *backlog) compact() {
 	if gaps := len(b.entries) - b.length; gaps < compactGapsMin || gaps < b.length {
 		return

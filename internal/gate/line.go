@@ -50,7 +50,6 @@ func (l *line) sumUp(i int) {
 	l.counts[i] = sum
 }
 
-// rank returns the number of users ahead of w.
 func (l *line) rank(w *waiter) int64 { return l.before(w.index) }
 
 // before returns the number of users before an index.
@@ -62,7 +61,6 @@ func (l *line) before(index int) int64 {
 	return rank
 }
 
-// remove removes w from the line.
 func (l *line) remove(w *waiter) {
 	w.left = true
 	l.waiting--

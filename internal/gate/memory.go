@@ -36,7 +36,6 @@ type memoryTemplate struct {
 	lock   memoryLock
 }
 
-// memoryGate is an existing gate.
 type memoryGate struct {
 	state       State
 	closed      bool // by a load
@@ -184,7 +183,6 @@ func (g *memoryGate) request(w *waiter) Request {
 	return r
 }
 
-// leave removes requests from the line.
 func (g *memoryGate) leave(left []Request) {
 	for _, r := range left {
 		if w := g.line.byUser[r.UserID]; w != nil && g.request(w) == r {
@@ -447,7 +445,6 @@ func (m *memory) HoldingsOf(ctx context.Context, id reward.TemplateID, users []s
 	return out, nil
 }
 
-// hintLocked gives a hint, and drops it if the buffer is full.
 func (m *memory) hintLocked(h Hint) {
 	select {
 	case m.hints <- h:
@@ -477,7 +474,6 @@ func (m *memory) Close() {
 	}
 }
 
-// memoryLock is the SYNC lock of a template.
 type memoryLock struct {
 	token int64  // of the latest holder; never decreases
 	nonce string // of that holder

@@ -120,7 +120,6 @@ func (g *Granter) Admit(ctx context.Context, id reward.TemplateID, users []strin
 	return result, err
 }
 
-// ask makes one call to the gate.
 func (g *Granter) ask(ctx context.Context, id reward.TemplateID, users []string, admit bool) (gate.AdmitResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()
@@ -167,7 +166,6 @@ func (g *Granter) tell(ctx context.Context, t *reward.CouponTemplate) (bool, err
 	return true, g.applier.Apply(ctx, t.ID, LastChange(&row), Extras{})
 }
 
-// add has the rows grant places to a gate, which has a version, and tells the gate.
 func (g *Granter) add(ctx context.Context, version int64, p store.TemplateGrantParams) error {
 	t, done, err := g.rows.TemplateGrant(ctx, p)
 	switch {
@@ -300,7 +298,6 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 	return s, version, err
 }
 
-// header reads the header of a gate.
 func (g *Granter) header(ctx context.Context, id reward.TemplateID) (gate.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, GateTimeout)
 	defer cancel()

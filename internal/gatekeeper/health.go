@@ -98,7 +98,6 @@ func (h *gateHealth) server(err error, since time.Time) {
 	h.report()
 }
 
-// gateEffect is what it means that gates do not work.
 const gateEffect = "users who request get 503, then coupons through the database, unless whenRedisAway is WAIT; users in line wait"
 
 // report reports what does not work. h.mu is held.

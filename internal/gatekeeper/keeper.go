@@ -122,9 +122,10 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// StopLoads ends the loads in progress. waitLoads waits until they have ended.
+// StopLoads ends the loads in progress.
 func (k *Keeper) StopLoads() { k.endLoads() }
 
+// WaitLoads waits until no load is in progress.
 func (k *Keeper) WaitLoads() { k.Loader.open.Wait() }
 
 // GateTimeout ends a call to a gate that a user or the beginning of an outage waits

@@ -78,7 +78,6 @@ type Loader struct {
 	open  sync.WaitGroup // loads in progress
 }
 
-// load is a load in progress.
 type load struct {
 	order loadOrder
 	done  chan struct{} // closed once err is set
@@ -174,7 +173,6 @@ func (l *Loader) start(id reward.TemplateID, order loadOrder) (one *load, starte
 	return one, true
 }
 
-// runs reports whether a load of a template's gate runs.
 func (l *Loader) runs(id reward.TemplateID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -131,8 +131,7 @@ func (m *Maintainer) round(ctx context.Context) error {
 	now := time.Now()
 	var all, due []*reward.CouponTemplate
 	active := make(map[reward.TemplateID]bool)
-	templates := m.templates.Active()
-	for _, t := range templates {
+	for _, t := range m.templates.Active() {
 		if _, ok := epochs[t.ID]; !ok {
 			continue
 		}
@@ -163,28 +162,12 @@ func (m *Maintainer) round(ctx context.Context) error {
 			delete(m.statuses, id)
 		}
 	}
-	began, suspected := now, false
-	if at := m.suspectedAt.Swap(0); at != 0 && m.downSince.IsZero() {
-		began, suspected, due = time.UnixMicro(at), true, m.idle(all)
-	}
-	if !m.downSince.IsZero() {
-		// The latest call failed. If it is time to move, do not wait for another one.
-		err := m.fallBack(ctx, all)
-		if down := m.ping(ctx); down != nil {
-			m.stillDown(down)
-			return err
-		}
-		m.responds()
-	}
-	// An instance that issues no template now may get one during the outage. It must know
-	// when the outage began.
-	if suspected || len(templates) > 0 && now.Sub(m.contactAt) >= contactInterval {
-		if !m.contact(ctx, began) {
-			return m.fallBack(ctx, all)
-		}
-	}
-	if err := m.tryRefused(ctx); err != nil {
+	began, suspected, ok, err := m.reach(ctx, func(ctx context.Context) error { return m.fallBack(ctx, all) })
+	if !ok || err != nil {
 		return err
+	}
+	if suspected {
+		due = slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
 	}
 	if len(due) == 0 {
 		return nil
@@ -214,6 +197,33 @@ func (m *Maintainer) round(ctx context.Context) error {
 	return err
 }
 
+// reach finds out whether the gate's server is available: always during an outage, after a
+// call that failed, and once per contactInterval while there are templates, also if this
+// instance issues none of them: it may get one during the outage, and must know when that
+// began. While the server is not available, reach calls move. Otherwise it tries refused
+// gates. suspected reports whether a call has failed that began at began.
+func (m *Maintainer) reach(ctx context.Context, move func(context.Context) error) (began time.Time, suspected, ok bool, err error) {
+	began = time.Now()
+	at := m.suspectedAt.Swap(0)
+	if m.downSince.IsZero() {
+		if suspected = at != 0; suspected {
+			began = time.UnixMicro(at)
+		}
+	} else {
+		// The latest call failed. If it is time to move, do not wait for another one.
+		err := move(ctx)
+		if down := m.ping(ctx); down != nil {
+			m.stillDown(down)
+			return began, false, false, err
+		}
+		m.responds()
+	}
+	if (suspected || len(m.templates.Active()) > 0 && time.Since(m.contactAt) >= contactInterval) && !m.contact(ctx, began) {
+		return began, suspected, false, move(ctx)
+	}
+	return began, suspected, true, m.tryRefused(ctx)
+}
+
 // tryRefused tries the gates of which the server has refused a command although it is
 // available, and moves those to the database path that it has refused for fallbackAfter.
 func (m *Maintainer) tryRefused(ctx context.Context) error {
@@ -239,7 +249,6 @@ func (m *Maintainer) try(ctx context.Context, id reward.TemplateID) error {
 	return m.gate.Try(ctx, id)
 }
 
-// responds notes that the gate's server is available.
 func (m *Maintainer) responds() {
 	m.downSince, m.downWhy, m.contactAt = time.Time{}, nil, time.Now()
 	m.health.server(nil, time.Time{})
@@ -274,11 +283,6 @@ func (m *Maintainer) Suspect(id reward.TemplateID, began time.Time, err error) {
 	m.suspectedAt.CompareAndSwap(0, began.UnixMicro())
 }
 
-// idle returns those templates for which no task runs.
-func (m *Maintainer) idle(all []*reward.CouponTemplate) []*reward.CouponTemplate {
-	return slices.DeleteFunc(slices.Clone(all), func(t *reward.CouponTemplate) bool { return m.statuses[t.ID].busy.Load() })
-}
-
 // check maintains one template in a task. If no slot for such work is free, it does
 // nothing, and the next round tries again.
 func (m *Maintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate.Header) {
@@ -298,7 +302,6 @@ func (m *Maintainer) check(ctx context.Context, t *reward.CouponTemplate, h gate
 	})
 }
 
-// runTask starts a task for a template.
 func (m *Maintainer) runTask(ctx context.Context, t *reward.CouponTemplate, status *gateStatus, task func(context.Context) error) {
 	status.busy.Store(true)
 	m.tasks.Go(func() {
@@ -379,10 +382,8 @@ func (m *Maintainer) move(ctx context.Context, t *reward.CouponTemplate, why err
 	return err
 }
 
-// errCountersWrong is the reason of a log line.
 var errCountersWrong = errors.New("the gate's counters differ from the rows at the same version")
 
-// maintain maintains one template whose gate responds.
 func (m *Maintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h gate.Header, status *gateStatus) error {
 	now := time.Now()
 	if t.Path == reward.PathDatabase {
@@ -591,37 +592,12 @@ func (m *Maintainer) Watch(ctx context.Context) {
 	report := m.log.Streak("watching the gate's server failed", "")
 	defer m.troubles.Clear(obs.PartIssuer)
 	for ctx.Err() == nil {
-		if err := errors.Join(m.watchRound(ctx), m.seeIssuers(ctx)); ctx.Err() == nil {
+		_, _, _, err := m.reach(ctx, m.standIn)
+		if err = errors.Join(err, m.seeIssuers(ctx)); ctx.Err() == nil {
 			report(err)
 		}
 		service.Sleep(ctx, m.interval())
 	}
-}
-
-// watchRound asks whether the gate's server responds: once per contactInterval, after a
-// failed call, and always during an outage.
-func (m *Maintainer) watchRound(ctx context.Context) error {
-	began := time.Now()
-	suspected := m.suspectedAt.Swap(0)
-	switch {
-	case !m.downSince.IsZero():
-		// The latest call failed. If it is time to move, do not wait for another one.
-		err := m.standIn(ctx)
-		if down := m.ping(ctx); down != nil {
-			m.stillDown(down)
-			return err
-		}
-		m.responds()
-		return err
-	case suspected != 0:
-		began = time.UnixMicro(suspected)
-	case len(m.templates.Active()) == 0 || began.Sub(m.contactAt) < contactInterval:
-		return m.tryRefused(ctx)
-	}
-	if !m.contact(ctx, began) {
-		return m.standIn(ctx)
-	}
-	return m.tryRefused(ctx)
 }
 
 // standIn moves templates to the database path, if the gate's server has been down for

@@ -72,7 +72,6 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
-// repaired returns how many drifts were repaired.
 func (r *Reconciliation) repaired() (n int64) {
 	for _, d := range r.Drifts {
 		if d.Repaired {
@@ -108,7 +107,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 	}
 	report := Reconciliation{ID: r.ids.Next(), Checked: len(ids), Drifts: []Drift{}}
 	for _, id := range ids {
-		if err := r.compare(ctx, id, cmd.Repair, &report); err != nil {
+		if err := (&comparison{r, id, cmd.Repair, &report}).run(ctx); err != nil {
 			if cmd.TemplateID != nil || ctx.Err() != nil {
 				return Reconciliation{}, fmt.Errorf("template %s: %w", id, err)
 			}
@@ -121,7 +120,6 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 // loggedMax limits the drifts of one report that the log has; the report has all of them.
 const loggedMax = 20
 
-// save stores a report and logs its drifts.
 func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	report.At = time.Now().UTC()
 	for i, d := range report.Drifts {
@@ -140,7 +138,7 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 	})
 }
 
-// run reconciles and repairs in rounds while this instance holds the lease, until
+// RunRounds reconciles and repairs in rounds while this instance holds the lease, until
 // ctx ends. A round compares the templates that have changed since the last one,
 // and all templates every compareAllEvery rounds. Drifts are stored as a report.
 func (r *Reconciler) RunRounds(ctx context.Context) {
@@ -173,7 +171,7 @@ func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]i
 		if version, known := compared[t.ID]; ctx.Err() != nil || known && version == t.Version && !all {
 			continue
 		}
-		if err := r.compare(ctx, t.ID, true, &report); err != nil {
+		if err := (&comparison{r, t.ID, true, &report}).run(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("template %s: %w", t.ID, err))
 			continue
 		}
@@ -190,40 +188,47 @@ func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]i
 	return errors.Join(errs...)
 }
 
-// compare adds the drifts of one template to the report.
-func (r *Reconciler) compare(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
-	if err := r.recount(ctx, id, report); err != nil {
-		return err
-	}
+// comparison adds the drifts of one template to a report, and repairs them if it should.
+type comparison struct {
+	*Reconciler
+	id     reward.TemplateID
+	repair bool
+	report *Reconciliation
+}
+
+func (c *comparison) run(ctx context.Context) error {
 	// The line first: a repair of the counters removes some of those who must not be in it.
-	line := &lineComparison{Reconciler: r, id: id}
-	if err := line.compare(ctx, report); err != nil {
-		return err
+	line := &lineComparison{comparison: c}
+	for _, step := range []func(context.Context) error{c.recount, line.compare, c.compareCounters, line.finish, c.compareHolders} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
-	if err := r.compareCounters(ctx, id, repair, report); err != nil {
-		return err
-	}
-	if err := line.finish(ctx, repair, report); err != nil {
-		return err
-	}
-	return r.compareHolders(ctx, id, repair, report)
+	return nil
+}
+
+func (c *comparison) add(drifts ...Drift) { c.report.Drifts = append(c.report.Drifts, drifts...) }
+
+// skip reports what was not compared, and why.
+func (c *comparison) skip(format string, args ...any) {
+	c.report.Skipped = append(c.report.Skipped, fmt.Sprintf(format, args...))
 }
 
 // recount compares the counters of a template's row with its coupons, in one
 // snapshot.
-func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *Reconciliation) error {
-	count, err := r.rows.CouponRecount(ctx, id)
+func (c *comparison) recount(ctx context.Context) error {
+	count, err := c.rows.CouponRecount(ctx, c.id)
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct {
+	for _, n := range []struct {
 		what       string
 		kept, rows int64
 	}{{"live", count.KeptLive, count.Live}, {"issuedTotal", count.KeptIssuedTotal, count.IssuedTotal}} {
-		if c.kept != c.rows {
-			report.Drifts = append(report.Drifts, Drift{
-				TemplateID: id, What: c.what, Store: &c.rows, Kept: &c.kept,
-				Detail: fmt.Sprintf("%s of template %s is stored as %d, but its coupons add up to %d", c.what, id, c.kept, c.rows),
+		if n.kept != n.rows {
+			c.add(Drift{
+				TemplateID: c.id, What: n.what, Store: &n.rows, Kept: &n.kept,
+				Detail: fmt.Sprintf("%s of template %s is stored as %d, but its coupons add up to %d", n.what, c.id, n.kept, n.rows),
 			})
 		}
 	}
@@ -232,21 +237,21 @@ func (r *Reconciler) recount(ctx context.Context, id reward.TemplateID, report *
 
 // compareCounters compares the counters and the places of a gate, and the counters that
 // it publishes for other systems, with the template's row at the same version.
-func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
+func (c *comparison) compareCounters(ctx context.Context) error {
 	for range compareTriesMax {
-		h, err := HeaderOf(ctx, r.gate, id)
+		h, err := HeaderOf(ctx, c.gate, c.id)
 		if err != nil || !h.Loaded {
 			return err // a gate that is not loaded promises nothing
 		}
-		t, err := r.rows.TemplateGet(ctx, id)
+		t, err := c.rows.TemplateGet(ctx, c.id)
 		if err != nil || h.Generation != t.Generation {
 			return err
 		}
 		done := h.Version == t.Version
 		if done {
 			drifts := counterDrifts(&t, h)
-			if repair && len(drifts) > 0 {
-				if done, err = r.repairCounters(ctx, &t, h); err != nil {
+			if c.repair && len(drifts) > 0 {
+				if done, err = c.repairCounters(ctx, &t, h); err != nil {
 					return err
 				}
 				for i := range drifts {
@@ -254,7 +259,7 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 				}
 			}
 			if done {
-				report.Drifts = append(report.Drifts, drifts...)
+				c.add(drifts...)
 				return nil
 			}
 		}
@@ -262,21 +267,21 @@ func (r *Reconciler) compareCounters(ctx context.Context, id reward.TemplateID, 
 			return context.Cause(ctx)
 		}
 	}
-	report.Skipped = append(report.Skipped, fmt.Sprintf("template %s kept changing, so its counters were not compared", id))
+	c.skip("template %s kept changing, so its counters were not compared", c.id)
 	return nil
 }
 
 // repairCounters overwrites the counters and the places of a gate that is at the version
 // of a row. It reports whether it did: not if the row or the gate has changed.
-func (r *Reconciler) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header) (bool, error) {
+func (c *comparison) repairCounters(ctx context.Context, t *reward.CouponTemplate, h gate.Header) (bool, error) {
 	switch {
 	case h.Grants > t.Grants, t.Mode == reward.ModeSync && h.Granted > t.Granted:
 		// The gate takes no grant of the rows any more.
-		return true, Ignore(r.loader.reload(ctx, t.ID, math.MaxInt64), ErrNotNow)
+		return true, Ignore(c.loader.reload(ctx, t.ID, math.MaxInt64), ErrNotNow)
 	case h.Grants == t.Grants && h.Granted != t.Granted:
-		return r.granter.tell(ctx, t)
+		return c.granter.tell(ctx, t)
 	}
-	result, err := r.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: StateOf(t), Repair: true})
+	result, err := c.gate.Apply(ctx, gate.ApplyParams{TemplateID: t.ID, From: h.Version, State: StateOf(t), Repair: true})
 	return err == nil && !result.Behind && result.Version == t.Version, Ignore(err, gate.ErrNotLoaded)
 }
 
@@ -323,8 +328,8 @@ type heldBoth struct{ rows, gate gate.Holding }
 // compareHolders compares the holdings of a gate with the rows in one pass, page by
 // page, so that its memory does not grow with the holders. A user whose coupons changed
 // between the reads is left to the next comparison.
-func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, repair bool, report *Reconciliation) error {
-	differ, version, err := r.differentHolders(ctx, id, report)
+func (c *comparison) compareHolders(ctx context.Context) error {
+	differ, version, err := c.differentHolders(ctx)
 	if errors.Is(err, errGateReplaced) || errors.Is(err, gate.ErrNotLoaded) {
 		return nil // a load reads the rows
 	}
@@ -332,8 +337,8 @@ func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, r
 		return err
 	}
 	repaired := false
-	if repair {
-		if repaired, err = r.repair(ctx, id, version, differ); err != nil {
+	if c.repair {
+		if repaired, err = c.repairHolders(ctx, version, differ); err != nil {
 			return err
 		}
 	}
@@ -343,9 +348,9 @@ func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, r
 			break
 		}
 		has, gateHas := int64(d.rows.Held), int64(d.gate.Held)
-		report.Drifts = append(report.Drifts, Drift{
-			TemplateID: id, What: "user", UserID: user, Store: &has, Redis: &gateHas, Repaired: repaired,
-			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, id, gateHas),
+		c.add(Drift{
+			TemplateID: c.id, What: "user", UserID: user, Store: &has, Redis: &gateHas, Repaired: repaired,
+			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, c.id, gateHas),
 		})
 	}
 	return nil
@@ -353,14 +358,14 @@ func (r *Reconciler) compareHolders(ctx context.Context, id reward.TemplateID, r
 
 // differentHolders returns at most changesMax users whose holdings differ, and did not
 // change before the gate had the version that it also returns.
-func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID, report *Reconciliation) (map[string]heldBoth, int64, error) {
-	h, err := HeaderOf(ctx, r.gate, id)
+func (c *comparison) differentHolders(ctx context.Context) (map[string]heldBoth, int64, error) {
+	h, err := HeaderOf(ctx, c.gate, c.id)
 	if err != nil || !h.Loaded {
 		return nil, 0, err
 	}
 	lowest, matched := h.Version, int64(0)
 	differ := make(map[string]heldBoth)
-	err = r.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
+	err = c.rows.CouponSnapshot(ctx, c.id, func(t reward.CouponTemplate) error {
 		if t.Generation != h.Generation {
 			return errGateReplaced
 		}
@@ -371,7 +376,7 @@ func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID,
 		for i, f := range facts {
 			users[i] = f.UserID
 		}
-		page, err := r.holdingsOf(ctx, id, h.Generation, users)
+		page, err := c.holdingsOf(ctx, h.Generation, users)
 		if err != nil {
 			return err
 		}
@@ -388,16 +393,16 @@ func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID,
 	if err != nil {
 		return nil, 0, err
 	}
-	now, err := r.holdingsOf(ctx, id, h.Generation, nil)
+	now, err := c.holdingsOf(ctx, h.Generation, nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	changes, err := r.rows.CouponChanges(ctx, id, lowest, changesMax)
+	changes, err := c.rows.CouponChanges(ctx, c.id, lowest, changesMax)
 	if err != nil {
 		return nil, 0, err
 	}
 	if changes.More {
-		report.Skipped = append(report.Skipped, fmt.Sprintf("template %s issued more than %d coupons during the comparison, so its holders were not compared", id, changesMax))
+		c.skip("template %s issued more than %d coupons during the comparison, so its holders were not compared", c.id, changesMax)
 		return nil, 0, nil
 	}
 	for _, f := range changes.Holdings {
@@ -408,12 +413,12 @@ func (r *Reconciler) differentHolders(ctx context.Context, id reward.TemplateID,
 	if now.Holders-matched <= int64(len(changes.Holdings)) {
 		return differ, now.Version, nil
 	}
-	return differ, now.Version, r.addHoldersWithoutRows(ctx, id, differ)
+	return differ, now.Version, c.addHoldersWithoutRows(ctx, differ)
 }
 
 // holdingsOf reads holdings of a gate that must have a generation.
-func (r *Reconciler) holdingsOf(ctx context.Context, id reward.TemplateID, generation int64, users []string) (gate.HoldingsOfResult, error) {
-	page, err := r.gate.HoldingsOf(ctx, id, users)
+func (c *comparison) holdingsOf(ctx context.Context, generation int64, users []string) (gate.HoldingsOfResult, error) {
+	page, err := c.gate.HoldingsOf(ctx, c.id, users)
 	if err == nil && page.Generation != generation {
 		err = errGateReplaced
 	}
@@ -422,11 +427,11 @@ func (r *Reconciler) holdingsOf(ctx context.Context, id reward.TemplateID, gener
 
 // addHoldersWithoutRows adds the holders of a gate that have no slot by the rows. It
 // looks at every holder of the gate, and then at the rows of those who may have none.
-func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.TemplateID, differ map[string]heldBoth) error {
+func (c *comparison) addHoldersWithoutRows(ctx context.Context, differ map[string]heldBoth) error {
 	suspects := make(map[string]gate.Holding)
 	first := int64(-1)
 	for cursor := ""; ; {
-		page, next, version, err := r.gate.Holdings(ctx, id, cursor)
+		page, next, version, err := c.gate.Holdings(ctx, c.id, cursor)
 		if err != nil {
 			return err
 		}
@@ -438,7 +443,7 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 			for i, f := range chunk {
 				users[i] = f.UserID
 			}
-			outcomes, err := r.rows.IssueOutcomes(ctx, id, users)
+			outcomes, err := c.rows.IssueOutcomes(ctx, c.id, users)
 			if err != nil {
 				return err
 			}
@@ -453,7 +458,7 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 			break
 		}
 	}
-	err := r.rows.CouponSnapshot(ctx, id, func(t reward.CouponTemplate) error {
+	err := c.rows.CouponSnapshot(ctx, c.id, func(t reward.CouponTemplate) error {
 		first = min(first, t.Version)
 		return nil
 	}, func(facts []gate.Holding) error {
@@ -465,7 +470,7 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 	if err != nil {
 		return err
 	}
-	changes, err := r.rows.CouponChanges(ctx, id, first, changesMax)
+	changes, err := c.rows.CouponChanges(ctx, c.id, first, changesMax)
 	if err != nil || changes.More {
 		return err // the next comparison finds them
 	}
@@ -478,11 +483,11 @@ func (r *Reconciler) addHoldersWithoutRows(ctx context.Context, id reward.Templa
 	return nil
 }
 
-// repair overwrites the gate, which has at least the given version, with the state of
+// repairHolders overwrites the gate, which has at least the given version, with the state of
 // the rows and the holdings that differ, except those of users who have changed since.
 // It reports whether it did: not if the gate kept changing.
-func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version int64, differ map[string]heldBoth) (bool, error) {
-	return r.overwrite(ctx, id, version, func(changes *store.CouponChanges, p *gate.ApplyParams) {
+func (c *comparison) repairHolders(ctx context.Context, version int64, differ map[string]heldBoth) (bool, error) {
+	return c.overwrite(ctx, version, func(changes *store.CouponChanges, p *gate.ApplyParams) {
 		for _, f := range changes.Holdings {
 			delete(differ, f.UserID)
 		}
@@ -495,16 +500,16 @@ func (r *Reconciler) repair(ctx context.Context, id reward.TemplateID, version i
 // overwrite overwrites the gate, which has at least the given version, with the state of
 // the rows and what changed since, to which add adds. It reports whether it did: not if
 // the gate kept changing.
-func (r *Reconciler) overwrite(ctx context.Context, id reward.TemplateID, version int64, add func(*store.CouponChanges, *gate.ApplyParams)) (bool, error) {
+func (c *comparison) overwrite(ctx context.Context, version int64, add func(*store.CouponChanges, *gate.ApplyParams)) (bool, error) {
 	for range compareTriesMax {
-		changes, err := r.rows.CouponChanges(ctx, id, version, changesMax)
+		changes, err := c.rows.CouponChanges(ctx, c.id, version, changesMax)
 		if err != nil || changes.More {
 			return false, err
 		}
 		p := applyOf(version, &changes)
 		p.Repair = true
 		add(&changes, &p)
-		result, err := r.gate.Apply(ctx, p)
+		result, err := c.gate.Apply(ctx, p)
 		if err != nil {
 			return false, Ignore(err, gate.ErrNotLoaded)
 		}

@@ -16,7 +16,6 @@ import (
 // ticketMax is above all tickets.
 const ticketMax = 1 << 53
 
-// lineFault is what is wrong with a ticket in line.
 type lineFault int8
 
 const (
@@ -37,7 +36,6 @@ type lineDrift struct {
 	request gate.Request
 }
 
-// report returns the drift for people.
 func (d lineDrift) report(id reward.TemplateID, repaired bool) Drift {
 	out := Drift{TemplateID: id, What: "line", UserID: d.request.UserID, Repaired: repaired}
 	ticket, user := d.request.Ticket, reward.Quote(d.request.UserID)
@@ -68,8 +66,7 @@ func (d lineDrift) report(id reward.TemplateID, repaired bool) Drift {
 // in the stream, whose user is in line or has left by the rows. In KAFKA mode the broker
 // has the requests, and the rows must not know the outcome of a request in line.
 type lineComparison struct {
-	*Reconciler
-	id         reward.TemplateID
+	*comparison
 	mode       reward.IssueMode
 	generation int64 // of the gate
 
@@ -83,12 +80,11 @@ type lineComparison struct {
 	version int64 // that the gate had when they were found
 }
 
-// compare looks for drifts.
-func (c *lineComparison) compare(ctx context.Context, report *Reconciliation) error {
+func (c *lineComparison) compare(ctx context.Context) error {
 	err := c.find(ctx)
 	switch {
 	case errors.Is(err, errBehind):
-		report.Skipped = append(report.Skipped, fmt.Sprintf("the gate of template %s is behind the rows, so its line was not compared", c.id))
+		c.skip("the gate of template %s is behind the rows, so its line was not compared", c.id)
 		return nil
 	case errors.Is(err, errGateReplaced), errors.Is(err, gate.ErrNotLoaded):
 		return nil // a load reads the rows
@@ -118,20 +114,19 @@ func (c *lineComparison) find(ctx context.Context) error {
 	return err
 }
 
-// finish repairs and reports the drifts.
-func (c *lineComparison) finish(ctx context.Context, repair bool, report *Reconciliation) error {
+func (c *lineComparison) finish(ctx context.Context) error {
 	if len(c.drifts) == 0 {
 		return nil
 	}
 	var left []lineDrift
-	if repair {
+	if c.repair {
 		var err error
-		if left, err = c.repair(ctx); err != nil {
+		if left, err = c.repairLine(ctx); err != nil {
 			return err
 		}
 	}
 	for _, d := range c.drifts {
-		report.Drifts = append(report.Drifts, d.report(c.id, repair && !slices.Contains(left, d)))
+		c.add(d.report(c.id, c.repair && !slices.Contains(left, d)))
 	}
 	return nil
 }
@@ -149,7 +144,6 @@ func (c *lineComparison) page(ctx context.Context, after, upTo int64) (gate.Line
 	return page, err
 }
 
-// pass collects suspects. h is the header of before.
 func (c *lineComparison) pass(ctx context.Context, h gate.Header) error {
 	left := leftReader{rows: c.rows, id: c.id, ticket: h.Settled, generation: math.MaxInt64}
 	var page gate.LineResult
@@ -222,7 +216,6 @@ type lineRange struct {
 	gone          map[gate.Request]bool
 }
 
-// judge returns what is wrong with a page.
 func (c *lineComparison) judge(page gate.LineResult, in lineRange) (drifts []lineDrift) {
 	if c.mode == reward.ModeKafka {
 		for _, u := range page.InLine {
@@ -321,11 +314,11 @@ func (c *lineComparison) caughtUp(ctx context.Context) (gate.Header, error) {
 	return gate.Header{}, errBehind
 }
 
-// repair brings the line into order, and returns the drifts that are left. Users who must
+// repairLine brings the line into order, and returns the drifts that are left. Users who must
 // not be in line are removed, and those whose request waits get their place back. If
 // requests are lost, the gate is loaded again, which writes the requests of all in line
 // again.
-func (c *lineComparison) repair(ctx context.Context) (left []lineDrift, err error) {
+func (c *lineComparison) repairLine(ctx context.Context) (left []lineDrift, err error) {
 	done, err := c.repairTickets(ctx)
 	if err != nil || !done {
 		return c.drifts, err
@@ -347,7 +340,7 @@ func (c *lineComparison) repair(ctx context.Context) (left []lineDrift, err erro
 // repairTickets removes users from the line and puts others back. It reports whether it
 // did: not if the gate kept changing.
 func (c *lineComparison) repairTickets(ctx context.Context) (bool, error) {
-	return c.overwrite(ctx, c.id, c.version, func(changes *store.CouponChanges, p *gate.ApplyParams) {
+	return c.overwrite(ctx, c.version, func(changes *store.CouponChanges, p *gate.ApplyParams) {
 		settled := make(map[gate.Request]bool, len(changes.Settled))
 		for _, s := range changes.Settled {
 			settled[gate.Request{UserID: s.UserID, Ticket: s.Ticket, Generation: s.Generation}] = true

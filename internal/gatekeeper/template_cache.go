@@ -36,7 +36,6 @@ type TemplateCache struct {
 	inactive map[reward.TemplateID]inactiveTemplate
 }
 
-// activeTemplates is the result of one read.
 type activeTemplates struct {
 	list []*reward.CouponTemplate
 	byID map[reward.TemplateID]*reward.CouponTemplate
@@ -53,6 +52,8 @@ type templateRows interface {
 	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
+// NewTemplateCache returns a TemplateCache that reads nothing by itself. Templates stay
+// active for closedRetention after their close.
 func NewTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
 	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
 	report := log.Streak("template cache unavailable", "template cache available again")
@@ -69,7 +70,6 @@ func (t *TemplateCache) Refresh(ctx context.Context) error { return t.view.Read(
 // Run reads the templates until ctx ends.
 func (t *TemplateCache) Run(ctx context.Context) { t.view.Run(ctx) }
 
-// readActive reads the active templates.
 func (t *TemplateCache) readActive(ctx context.Context) (activeTemplates, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

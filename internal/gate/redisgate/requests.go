@@ -155,7 +155,6 @@ func (g *driver) Unacked(ctx context.Context, id reward.TemplateID, generation i
 	return out, r.done()
 }
 
-// ticketArgs appends tickets to other arguments.
 func ticketArgs(tickets []int64, args ...string) []string {
 	for _, t := range tickets {
 		args = append(args, number(t))
@@ -177,7 +176,6 @@ func (g *driver) Unlock(ctx context.Context, id reward.TemplateID, token int64) 
 	return g.exec(ctx, unlock, id, number(token)).err
 }
 
-// flag returns the argument for a condition.
 func flag(yes bool) string {
 	if yes {
 		return "1"
@@ -185,5 +183,4 @@ func flag(yes bool) string {
 	return "0"
 }
 
-// micros reads a duration in microseconds.
 func (r *reply) micros() time.Duration { return time.Duration(r.number()) * time.Microsecond }

@@ -76,7 +76,6 @@ func stateArgs(s gate.State) []string {
 	}
 }
 
-// timeArg returns a time in microseconds, or "" for none.
 func timeArg(t time.Time) string {
 	if t.IsZero() {
 		return ""

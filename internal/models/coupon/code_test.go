@@ -17,8 +17,8 @@ var otherCode = map[string]string{
 	"was never given":              "rules.neverGiven coupon.IssueListener.settle",
 	"the end offsets, the floor":   "gatekeeper.loadTry.passRecords gatekeeper.loadTry.run store.Coupons.TemplateSetFloor",
 	"a load without its records":   "gatekeeper.Maintainer.reloadForgotten gatekeeper.Loader.Remake",
-	"a client locks, and unlocks":  "coupon.DirectIssuer.lock gate.Gate.Lock gate/redisgate/lock.lua gate.Gate.Unlock gate/redisgate/unlock.lua",
-	"a client writes, or must not": "coupon.DirectIssuer.IssueLocked rules.Refuse",
+	"a client locks, and unlocks":  "coupon.Intake.lock gate.Gate.Lock gate/redisgate/lock.lua gate.Gate.Unlock gate/redisgate/unlock.lua",
+	"a client writes, or must not": "coupon.Intake.issueLocked rules.Refuse",
 }
 
 // TestStepsNameCode requires that every function, method and script that steps and otherCode

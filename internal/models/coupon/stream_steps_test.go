@@ -88,7 +88,7 @@ var steps = [stepCount]struct{ text, code string }{
 	reads:           {"%s reads %d new", "gate.Gate.Read gate/redisgate/read.lua"},
 	coverReads:      {"the rows are read for a covering apply", "gatekeeper.Maintainer.catchUp gatekeeper.Applier.CatchUp"},
 	asks:            {"%s requests: 202, ticket %d", "gate.Gate.Admit gate/redisgate/admit.lua"},
-	asksRows:        {"%s requests through the rows: coupon", "coupon.DirectIssuer.IssueBatch"},
+	asksRows:        {"%s requests through the rows: coupon", "coupon.Intake.issueBatch"},
 	applies:         {"an apply arrives", "gatekeeper.Applier.Apply gate.Gate.Apply gate/redisgate/apply.lua"},
 	flushes:         {"REDIS LOSES ALL", ""},
 	writesSnapshot:  {"Redis writes a snapshot", ""},
