@@ -22,7 +22,9 @@ import (
 // repeat, the gatekeeper or the next load removes them. In the other order, a crash
 // would leave a user out of line with a coupon to come.
 func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user string) error {
-	place, err := i.place(ctx, t.ID, user)
+	call, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
+	place, err := i.gate.Place(call, t.ID, user)
+	cancel()
 	switch {
 	case err != nil:
 		return err
@@ -57,12 +59,6 @@ func (i *Intake) leaveLine(ctx context.Context, t *reward.CouponTemplate, user s
 		}
 		return errTemplateChanged
 	}
-}
-
-func (i *Intake) place(ctx context.Context, id reward.TemplateID, user string) (gate.PlaceResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
-	defer cancel()
-	return i.gate.Place(ctx, id, user)
 }
 
 // ended returns nil if the latest request of a user, who is not in line, left the line.

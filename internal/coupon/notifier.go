@@ -239,7 +239,7 @@ func (n *Notifier) update(ctx context.Context, id reward.TemplateID, g *group) {
 
 func (n *Notifier) progress(ctx context.Context, t *reward.CouponTemplate) lineProgress {
 	p := lineProgress{draw: t.Draw.State}
-	if t.Draw.State != reward.DrawNone && t.Draw.State != reward.DrawDone {
+	if gatekeeper.InDraw(t) {
 		return p // there is no line before a draw
 	}
 	ctx, cancel := context.WithTimeout(ctx, gatekeeper.GateTimeout)
@@ -328,7 +328,7 @@ func (n *Notifier) confirm(ctx context.Context, id reward.TemplateID, g *group, 
 // outcomes, because these users may have requested again and wait in line.
 func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users []string) ([]Status, error) {
 	out := make([]Status, len(users))
-	drawn := t.Draw.State == reward.DrawNone || t.Draw.State == reward.DrawDone
+	drawn := !gatekeeper.InDraw(t)
 	var missing []string
 	var lineErr error
 	if drawn {

@@ -72,24 +72,22 @@ func (m *memory) lock(ctx context.Context) error {
 // lockGate locks the mutex and returns a gate that is served. It returns
 // ErrNotLoaded, with the mutex unlocked, if there is none.
 func (m *memory) lockGate(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
-	g, err := m.lockExisting(ctx, id)
-	if err == nil && g.closed {
-		m.mu.Unlock()
-		return nil, ErrNotLoaded
-	}
-	return g, err
-}
-
-// lockExisting is lockGate for a gate that may be closed.
-func (m *memory) lockExisting(ctx context.Context, id reward.TemplateID) (*memoryGate, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
-	if t := m.templates[id]; t != nil && t.gate != nil {
-		return t.gate, nil
+	if g := m.gateLocked(id); g != nil && !g.closed {
+		return g, nil
 	}
 	m.mu.Unlock()
 	return nil, ErrNotLoaded
+}
+
+// gateLocked returns the gate of a template, which may be closed, or nil.
+func (m *memory) gateLocked(id reward.TemplateID) *memoryGate {
+	if t := m.templates[id]; t != nil {
+		return t.gate
+	}
+	return nil
 }
 
 // templateLocked returns a template, which it creates if it is missing.
@@ -244,9 +242,7 @@ func (m *memory) Headers(ctx context.Context, ids []reward.TemplateID) ([]Header
 	defer m.mu.Unlock()
 	out := make([]Header, len(ids))
 	for i, id := range ids {
-		if t := m.templates[id]; t != nil {
-			out[i] = t.gate.header()
-		}
+		out[i] = m.gateLocked(id).header()
 	}
 	return out, nil
 }
@@ -289,15 +285,12 @@ func (m *memory) Claim(ctx context.Context, id reward.TemplateID, _ string, afte
 }
 
 func (m *memory) Ack(ctx context.Context, id reward.TemplateID, generation int64, tickets []int64) (int, error) {
-	g, err := m.lockExisting(ctx, id)
-	if err != nil {
-		if errors.Is(err, ErrNotLoaded) {
-			return 0, nil
-		}
+	if err := m.lock(ctx); err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if g.closed && g.state.Mode == reward.ModeKafka {
+	g := m.gateLocked(id)
+	if g == nil || g.closed && g.state.Mode == reward.ModeKafka {
 		return 0, nil
 	}
 	acked := g.requests.ack(generation, tickets)
@@ -390,14 +383,14 @@ func (m *memory) PauseGrants(ctx context.Context, id reward.TemplateID, pause ti
 }
 
 func (m *memory) Retire(ctx context.Context, id reward.TemplateID, idle time.Duration) (bool, error) {
-	g, err := m.lockExisting(ctx, id)
-	if err != nil {
-		if errors.Is(err, ErrNotLoaded) {
-			return true, nil
-		}
+	if err := m.lock(ctx); err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
+	g := m.gateLocked(id)
+	if g == nil {
+		return true, nil
+	}
 	if g.line.waiting > 0 || g.requests.length > 0 || time.Since(g.lastRequest) < idle {
 		return false, nil
 	}

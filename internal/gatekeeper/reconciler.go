@@ -72,15 +72,6 @@ type Reconciliation struct {
 	At      time.Time `json:"at"`
 }
 
-func (r *Reconciliation) repaired() (n int64) {
-	for _, d := range r.Drifts {
-		if d.Repaired {
-			n++
-		}
-	}
-	return n
-}
-
 // ReconcileCommand requests a reconciliation.
 type ReconcileCommand struct {
 	TemplateID *reward.TemplateID // nil = all active templates
@@ -129,12 +120,18 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 		}
 		r.log.Warn("coupon drift found", errors.New(d.Detail), "template_id", d.TemplateID, "what", d.What, "repaired", d.Repaired)
 	}
+	repaired := int64(0)
+	for _, d := range report.Drifts {
+		if d.Repaired {
+			repaired++
+		}
+	}
 	text, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
 	return r.rows.ReconciliationSave(ctx, store.Reconciliation{
-		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
+		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: repaired,
 	})
 }
 
