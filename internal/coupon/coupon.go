@@ -107,9 +107,11 @@ func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
 	return err == nil && !h.Exists
 }
 
-// ReconcileCommand asks for a Reconciliation, which reports each Drift.
-type (
-	ReconcileCommand = gatekeeper.ReconcileCommand
-	Reconciliation   = gatekeeper.Reconciliation
-	Drift            = gatekeeper.Drift
-)
+// ReconcileCommand requests a reconciliation.
+type ReconcileCommand = gatekeeper.ReconcileCommand
+
+// Reconciliation is the report of a reconciliation.
+type Reconciliation = gatekeeper.Reconciliation
+
+// Drift is one difference that it found.
+type Drift = gatekeeper.Drift

@@ -115,14 +115,19 @@ type forgotten struct {
 
 // Run maintains the gates until ctx ends.
 func (m *Maintainer) Run(ctx context.Context) {
-	report := m.log.Streak("maintaining gates failed", "")
+	m.loop(ctx, "maintaining gates failed", m.round)
+	m.tasks.Wait()
+}
+
+// loop calls round until ctx ends, and reports failures that last.
+func (m *Maintainer) loop(ctx context.Context, failure string, round func(context.Context) error) {
+	report := m.log.Streak(failure, "")
 	for ctx.Err() == nil {
-		if err := m.round(ctx); ctx.Err() == nil {
+		if err := round(ctx); ctx.Err() == nil {
 			report(err)
 		}
 		service.Sleep(ctx, m.interval())
 	}
-	m.tasks.Wait()
 }
 
 // round checks the gates that are due.
@@ -589,15 +594,11 @@ const seeIssuersInterval = 5 * time.Second
 // coupons is alive to do it: users would get 503 until one is. The next such instance
 // moves them back. It also reports when nobody issues coupons.
 func (m *Maintainer) Watch(ctx context.Context) {
-	report := m.log.Streak("watching the gate's server failed", "")
 	defer m.troubles.Clear(obs.PartIssuer)
-	for ctx.Err() == nil {
+	m.loop(ctx, "watching the gate's server failed", func(ctx context.Context) error {
 		_, _, _, err := m.reach(ctx, m.standIn)
-		if err = errors.Join(err, m.seeIssuers(ctx)); ctx.Err() == nil {
-			report(err)
-		}
-		service.Sleep(ctx, m.interval())
-	}
+		return errors.Join(err, m.seeIssuers(ctx))
+	})
 }
 
 // standIn moves templates to the database path, if the gate's server has been down for
