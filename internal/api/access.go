@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -36,7 +38,6 @@ const (
 	tokenRecheckInterval = time.Minute
 )
 
-// caller describes the sender of a request.
 type caller struct {
 	auth.Principal
 	path        string   // path of the request, as the audit has it
@@ -46,7 +47,6 @@ type caller struct {
 
 type callerKey struct{}
 
-// callerOf returns the caller of the request that ctx belongs to.
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
@@ -63,7 +63,6 @@ func checkOwnUser(ctx context.Context, user string) error {
 	return nil
 }
 
-// bearer is the name of the security scheme in /openapi.json.
 const bearer = "bearer"
 
 // secured is the security of every operation that is not public: a key or token, or
@@ -118,7 +117,6 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 	return r.WithContext(ctx), cancel, nil
 }
 
-// identify authenticates the caller.
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {
 	name, err := claimedActor(r)
 	if err != nil || a.cfg.Verifier == nil || auth.IsInProcess(r.Context()) {
@@ -165,7 +163,8 @@ func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
 		}
 	}
 	if !slices.Contains(allowed, p.Role) {
-		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, oneOf(allowed)))
+		names := mapped(allowed, func(r auth.Role) string { return string(r) })
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, strings.Join(names, ", ")))
 	}
 	return nil
 }
@@ -210,10 +209,35 @@ func tooMany(wait time.Duration, detail string) *web.Problem {
 	return p
 }
 
-func oneOf(roles []auth.Role) string {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
+// ActorHeader names the actor if auth.mode is none. Nothing verifies it.
+const ActorHeader = "Largesse-Actor"
+
+const (
+	// actorAnonymous is the actor if the header is absent.
+	actorAnonymous = "anonymous"
+	actorMax       = 200 // characters
+)
+
+// claimedActor returns the actor that the header names. It refuses a name that
+// cannot be stored or shown.
+func claimedActor(r *http.Request) (string, error) {
+	given := r.Header.Values(ActorHeader)
+	if len(given) == 0 {
+		return actorAnonymous, nil
 	}
-	return strings.Join(names, ", ")
+	name := strings.TrimSpace(given[0])
+	if n := utf8.RuneCountInString(name); len(given) > 1 || n < 1 || n > actorMax || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, unicode.IsControl) {
+		return "", web.Malformed(ActorHeader, fmt.Sprintf("must be one name of 1 to %d characters in UTF-8", actorMax))
+	}
+	return name, nil
+}
+
+func actorParam() *huma.Param {
+	low, high := 1, actorMax
+	return &huma.Param{
+		Name: ActorHeader, In: "header",
+		Description: "Name of the actor, recorded as createdBy, approvedBy, settledBy and in attempts; anonymous if absent. It counts only if auth.mode is none, and nothing verifies it; otherwise the API key or token names the actor",
+		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high},
+	}
 }

@@ -134,7 +134,6 @@ func (one act) line(n int64) store.AuditLine {
 	return line
 }
 
-// countDetail is the detail of an audit entry for several requests.
 type countDetail struct {
 	Count int64  `json:"count"`
 	Key   string `json:"key,omitempty"`

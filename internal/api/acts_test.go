@@ -107,7 +107,7 @@ func TestChangesMadeInPartHaveEntries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for range refusedMax + 2 {
-		err := b.api.audited(t.Context(), "upload-targets", "", func() (int, error) { return 0, partly{reward.NewError(reward.KindInvalid, "X", "too much")} })
+		err := b.api.audited(t.Context(), "upload-targets", "", http.StatusOK, func() error { return partly{reward.NewError(reward.KindInvalid, "X", "too much")} })
 		if p, ok := errors.AsType[*web.Problem](err); !ok || p.Status != http.StatusUnprocessableEntity || p.Code != "X" {
 			t.Fatal(err)
 		}

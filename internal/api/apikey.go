@@ -40,7 +40,6 @@ type apiKeyOutput struct {
 	Body *client.APIKey
 }
 
-// withoutSecret returns the response to a repeated request.
 func (o *apiKeyOutput) withoutSecret() any {
 	k := *o.Body
 	k.Key, k.Notice = "", "only the first response to this request had the key, which is kept nowhere: if you have lost it, revoke this key and create another"
@@ -119,4 +118,28 @@ func (a *API) revokeAPIKey(ctx context.Context, in *apiKeyIDInput) (*struct{}, e
 	}
 	a.log.Info("API key revoked", "api_key", key.Prefix, "role", key.Role, "actor", key.RevokedBy)
 	return nil, nil //nolint:nilnil // the response has no body
+}
+
+type settingListOutput struct {
+	Body struct {
+		Items []client.Setting `json:"items" nullable:"false"`
+	}
+}
+
+func (a *API) addMe() {
+	call(a, operation{
+		id: "get-me", method: http.MethodGet, path: "/v1/me", tag: "api-keys", roles: everyRole,
+		summary: "Show who the caller is",
+	}, func(ctx context.Context, _ *struct{}) (*output[client.Me], error) {
+		c := callerOf(ctx)
+		return &output[client.Me]{Body: client.Me{Name: c.Name, Role: string(c.Role), ExpiresAt: timeOf(c.ExpiresAt)}}, nil
+	})
+	call(a, operation{
+		id: "list-settings", method: http.MethodGet, path: "/v1/settings", tag: "instances", roles: admins,
+		summary: "List settings",
+	}, func(context.Context, *struct{}) (*settingListOutput, error) {
+		out := &settingListOutput{}
+		out.Body.Items = a.cfg.Settings
+		return out, nil
+	})
 }

@@ -28,11 +28,11 @@ const (
 )
 
 // audited makes a change and records it in the audit: an entry before the change,
-// and its end afterwards. If the entry cannot be written, the change is not made.
+// and its end afterwards, with the status ok unless it fails. If the entry cannot be written, the change is not made.
 // An entry without an end means that the change may have been made. Entries of changes
 // that were refused beyond refusedMax are dropped, and acts counts them, unless the error
 // is partly.
-func (a *API) audited(ctx context.Context, operation, detail string, change func() (status int, err error)) error {
+func (a *API) audited(ctx context.Context, operation, detail string, ok int, change func() error) error {
 	c := callerOf(ctx)
 	line := lineOf(c.Principal)
 	line.ID, line.At = a.cfg.IDs.Next(), time.Now()
@@ -57,9 +57,9 @@ func (a *API) audited(ctx context.Context, operation, detail string, change func
 			a.log.Warn("completing audit entry failed", err, "request_id", line.RequestID)
 		}
 	}()
-	done, err := change()
+	err := change()
 	if err == nil {
-		status, code = done, ""
+		status, code = ok, ""
 		return nil
 	}
 	p := a.ProblemOf(ctx, err)
@@ -73,7 +73,6 @@ type partly struct{ error }
 
 func (e partly) Unwrap() error { return e.error }
 
-// lineOf returns an audit entry that names a caller.
 func lineOf(p auth.Principal) store.AuditLine {
 	return store.AuditLine{Actor: p.Name, Role: string(p.Role), KeyID: p.KeyID, TokenSubject: p.TokenSubject}
 }
@@ -142,21 +141,9 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*output[listOf
 	return pageByID(in.PageInput, cursorAudit, read, show, func(l store.AuditLine) int64 { return l.ID })
 }
 
-// keyText returns the ID of an API key, or "" without one.
 func keyText(id int64) string {
 	if id == 0 {
 		return ""
 	}
 	return strconv.FormatInt(id, 10)
-}
-
-// statusOf returns the status that an output sets, or otherwise.
-func statusOf(out any, otherwise int) int {
-	v := reflect.Indirect(reflect.ValueOf(out))
-	if v.Kind() == reflect.Struct {
-		if s := v.FieldByName("Status"); s.IsValid() && s.CanInt() && s.Int() != 0 {
-			return int(s.Int())
-		}
-	}
-	return otherwise
 }

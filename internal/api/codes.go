@@ -44,7 +44,6 @@ func (a *API) addCodes() {
 	}, a.importCodes)
 }
 
-// importCodes imports the codes of a file to a template.
 func (a *API) importCodes(w http.ResponseWriter, r *http.Request) {
 	res, err := a.readCodes(w, r)
 	if err != nil {
@@ -76,9 +75,9 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (res client.Code
 	defer release()
 	var v coupon.View
 	var added coupon.CodesAdded
-	err = a.audited(ctx, "import-codes", "", func() (status int, err error) {
+	err = a.audited(ctx, "import-codes", "", http.StatusOK, func() (err error) {
 		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, actor(ctx), &wholeBody{body})
-		return http.StatusOK, err
+		return err
 	})
 	if err != nil {
 		return res, err

@@ -108,7 +108,6 @@ type shownCodes struct {
 	seen  map[shownRead]bool
 }
 
-// shownRead is a read of codes by a caller.
 type shownRead struct{ caller, operation, path, detail string }
 
 // add reports whether a read is the first of its kind within the window, and whether it
@@ -157,7 +156,7 @@ func (a *API) recordRead(ctx context.Context, operation, detail string) error {
 	if others {
 		detail = shownOthers
 	}
-	err := a.audited(ctx, operation, detail, func() (int, error) { return http.StatusOK, nil })
+	err := a.audited(ctx, operation, detail, http.StatusOK, func() error { return nil })
 	if err != nil {
 		a.shown.forget(read)
 	}

@@ -25,7 +25,6 @@ type Coupons interface {
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
 }
 
-// couponFor returns a coupon as the caller may see it.
 func couponFor(ctx context.Context, c reward.Coupon) *client.Coupon {
 	return &client.Coupon{
 		ID: c.ID.String(), Code: codeFor(ctx, c.Code), TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),

@@ -109,7 +109,6 @@ func pageByID[R, T any](
 	return page(rows, in.Limit, show, func(last R) string { return encodeCursor(list, idOf(last)) }), nil
 }
 
-// listOf is a page of a list.
 type listOf[T any] struct {
 	Items      []T    `json:"items" nullable:"false"`
 	NextCursor string `json:"nextCursor,omitempty"`

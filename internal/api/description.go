@@ -24,7 +24,6 @@ import (
 // server, or the path below which an API is mounted.
 const serverURL = "/"
 
-// descriptionText is the introduction in /openapi.json.
 const descriptionText = `Issues rewards at scale: bulk payouts to many targets, and coupons that many users request. Documentation: https://github.com/largesse/largesse/tree/main/docs
 
 IDs are strings, amounts are integers in minor units, and times are RFC 3339 in UTC. 64-bit sums that say so may exceed 2^53. An absent field is none, unknown, unlimited or not yet, unless its text says otherwise; a field means the same in each schema. In bodies, null is absent; absent fields of a PATCH stay. Unknown fields and query parameters are errors. Later versions may add fields to answers.
@@ -37,7 +36,6 @@ JSON that is read, and each promotion, has an ` + "`ETag`" + `; with that in ` +
 
 Errors are ` + "`application/problem+json`" + ` with a ` + "`code`" + ` for programs; ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
 
-// tags lists the groups of operations in the order in which they are shown.
 var tags = []*huma.Tag{
 	{Name: "promotions"},
 	{Name: "targets"},
@@ -94,10 +92,8 @@ var patterns = map[string]map[string]string{
 	"ResolvePayout":         {"note": `\S`, "transactionKey": `^[^\x00-\x1F\x7F-\x9F]*$`},
 }
 
-// tagPattern matches an ETag of If-Match.
 const tagPattern = `(W/)?"[!#-+\-.-~]*"`
 
-// receiverURL matches the URLs of receivers.
 const receiverURL = `^` + webhook.URLPattern + `$`
 
 // printed matches texts without control characters and without spaces at the ends.
@@ -111,7 +107,7 @@ func (a *API) finishDescription() []byte {
 	doc := a.OpenAPI()
 	doc.Info.Description = descriptionText
 	doc.Info.Description += " Operations name their own. A path to nothing is 404 with the code of its kind, such as `" + reward.CodeNotFound +
-		"`; POST and DELETE below an ID can answer `" + reward.CodeIllegalState + "`. Each operation can also answer " + quotedCodes(a.sharedCodes()) + "."
+		"`; POST and DELETE below an ID can answer `" + reward.CodeIllegalState + "`. Each operation can also answer " + "`" + strings.Join(a.sharedCodes(), "`, `") + "`."
 	doc.Info.License = &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}
 	doc.Servers = []*huma.Server{{URL: serverURL}}
 	doc.Security = secured
@@ -207,7 +203,6 @@ func walkTree(at any, f func(at tree)) {
 	}
 }
 
-// tree is a part of /openapi.json.
 type tree = map[string]any
 
 // narrow adds the patterns to the schemas of bodies, and allows null in optional
@@ -251,7 +246,6 @@ func bodySchemas(paths, schemas tree) []string {
 	return names
 }
 
-// orNull returns a schema that also allows null.
 func orNull(schema tree) tree {
 	null := tree{"type": "null"}
 	if ref, ok := schema["$ref"]; ok {
@@ -316,16 +310,15 @@ func describeParameters(op *huma.Operation) {
 }
 
 func payoutStates() []any {
-	out := make([]any, reward.StateCount)
+	var out []any
 	for s := range reward.StateCount {
-		out[s] = s.String()
+		out = append(out, s.String())
 	}
 	return out
 }
 
 const schemaPrefix = "#/components/schemas/"
 
-// listNames are the names of lists whose items have another name.
 var listNames = map[string]string{
 	"APIKey": "ApiKey", "AuditLine": "Audit", "ReconciliationSummary": "Reconciliation", "UnknownPayout": "Unknown", "WebhookDelivery": "Delivery",
 }
@@ -394,8 +387,6 @@ func (a *API) sharedCodes() []string {
 	return out
 }
 
-func quotedCodes(codes []string) string { return "`" + strings.Join(codes, "`, `") + "`" }
-
 // describeEvents describes the server-sent events of a path, whose data are all a T, and
 // returns the responses of the operation.
 func describeEvents[T any](a *API, path string, events ...string) map[string]*huma.Response {
@@ -423,7 +414,6 @@ const (
 	targetIDPattern = `(0|[1-9][0-9]{0,18})`
 )
 
-// idSchema returns the schema of an ID.
 func idSchema(pattern string, lowest int64) *huma.Schema {
 	return &huma.Schema{
 		Type: huma.TypeString, Pattern: "^" + pattern + "$", Description: fmt.Sprintf("%d to %d", lowest, int64(math.MaxInt64)),
@@ -449,7 +439,6 @@ func shareErrors(doc tree) {
 	}
 }
 
-// problemResponse returns the response of every error.
 func problemResponse() tree {
 	header := func(kind, doc string) tree {
 		return tree{"description": doc, "schema": tree{"type": kind}}
@@ -492,8 +481,9 @@ var enumTexts = map[string]string{
 func shareEnums(part any, schemas tree) {
 	walkTree(part, func(at tree) {
 		values, _ := at["enum"].([]any)
+		texts := mapped(values, func(v any) string { return fmt.Sprint(v) })
 		for name, list := range enums {
-			if joined(values) != list {
+			if strings.Join(texts, ",") != list {
 				continue
 			}
 			schemas[name] = tree{"type": "string", "enum": values}
@@ -505,15 +495,6 @@ func shareEnums(part any, schemas tree) {
 			at["$ref"] = schemaPrefix + name
 		}
 	})
-}
-
-// joined returns the values of an enum as a text.
-func joined(values []any) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprint(v)
-	}
-	return strings.Join(texts, ",")
 }
 
 // below returns the part of t at the end of a path, or nil.

@@ -111,7 +111,6 @@ var errorCodes = []errorCode{
 	{campaign.CodeUploadInterrupted, http.StatusServiceUnavailable, "Saving the targets failed before the end", "Send the file again; accepted targets count as duplicates"},
 }
 
-// lineCode is a code for a line of an upload that was not accepted.
 type lineCode struct{ Code, Meaning string }
 
 // lineCodes lists all line codes. docs/errors.md and /openapi.json contain them too.
@@ -165,7 +164,6 @@ func (a *API) commonCodes(op *huma.Operation) []string {
 	return codes
 }
 
-// codesOf returns the codes of an operation by status.
 func (a *API) codesOf(op *huma.Operation) map[int][]string {
 	own := slices.Concat(a.declared[op.OperationID].errors, a.commonCodes(op))
 	out := make(map[int][]string)

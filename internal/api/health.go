@@ -6,12 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/web"
 )
 
-// pingTimeout is the timeout for the database to answer.
 const pingTimeout = 2 * time.Second
 
 // Health is the body of a successful response of /healthz and /readyz.
@@ -71,4 +72,18 @@ func (a *API) ready(ctx context.Context, _ *struct{}) (*output[Health], error) {
 		}
 	}
 	return &output[Health]{Body: out}, nil
+}
+
+// addMetrics adds the metrics of this instance. Their text format is not one of
+// huma's formats.
+func (a *API) addMetrics() {
+	a.handle(operation{
+		id: "metrics", method: http.MethodGet, path: "/metrics", tag: "health", roles: public,
+		summary: "Show metrics for Prometheus",
+		responses: map[string]*huma.Response{
+			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
+				"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}},
+			}},
+		},
+	}, a.cfg.Metrics.Handler().ServeHTTP)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// historyTemplatesMax limits the templates in one request.
 const historyTemplatesMax = 100
 
 func historyPayoutFor(ctx context.Context, p campaign.UserPayout) client.HistoryPayout {
@@ -27,7 +26,6 @@ func historyPayoutFor(ctx context.Context, p campaign.UserPayout) client.History
 	}
 }
 
-// historyFor returns the history of a user as the caller may see it.
 func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) client.History {
 	out := client.History{
 		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{},

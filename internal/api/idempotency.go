@@ -43,8 +43,7 @@ func withReplayed(ctx huma.Context, next func(huma.Context)) {
 
 type claimKey struct{}
 
-// claimOf returns the record of the idempotency key that the request of ctx holds,
-// or nil if it has no key.
+// claimOf returns the record of the request's idempotency key, or nil if it has none.
 func claimOf(ctx context.Context) *store.IdempotencyRecord {
 	c, _ := ctx.Value(claimKey{}).(*store.IdempotencyRecord)
 	return c
@@ -149,7 +148,6 @@ func (a *API) settle(ctx context.Context, write func(ctx context.Context) error)
 	}
 }
 
-// idempotencyKey returns the key of a request, or "".
 func idempotencyKey(ctx context.Context) (string, error) {
 	given := callerOf(ctx).idempotency
 	if len(given) == 0 {
@@ -162,7 +160,6 @@ func idempotencyKey(ctx context.Context) (string, error) {
 	return given[0], nil
 }
 
-// idempotencyParam describes the header.
 func idempotencyParam() *huma.Param {
 	low, high := 1, idempotencyMax
 	return &huma.Param{
@@ -212,7 +209,6 @@ func sealed(key []byte, out any) ([]byte, error) {
 	return box.Seal(nil, nil, text, nil), nil
 }
 
-// unseal decrypts a response into out.
 func unseal(key, answer []byte, out any) error {
 	box, err := boxOf(key)
 	if err != nil {

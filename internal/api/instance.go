@@ -23,7 +23,6 @@ const (
 	streamReaders = 8
 )
 
-// degradedQueue is the name of the work queue in degraded.
 const degradedQueue = "queue"
 
 func instanceOf(i store.Instance) client.Instance {

@@ -31,7 +31,6 @@ type Issuing interface {
 // the request has ended. stop ends the watch.
 type WatchFunc func(id reward.TemplateID, user string, since coupon.Status) (updates <-chan coupon.Status, stop func())
 
-// issueRequestFor returns the state of a request as the caller may see it.
 func issueRequestFor(ctx context.Context, s coupon.Status) *client.IssueRequest {
 	r := &client.IssueRequest{ID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
@@ -48,7 +47,6 @@ func issueRequestFor(ctx context.Context, s coupon.Status) *client.IssueRequest 
 	return r
 }
 
-// rejections explains the reasons of rejections.
 var rejections = map[string]string{
 	reward.ReasonSoldOut:   "every coupon of this template was issued before this request's turn; a cancelled coupon becomes available",
 	reward.ReasonUserLimit: "the user has reached the limit of this template",
@@ -95,7 +93,6 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// applied returns the value of Preference-Applied.
 func (in *issueInput) applied() string {
 	if in.wait == 0 {
 		return ""
@@ -125,7 +122,6 @@ func (p *RequestPath) parsePath(ctx context.Context) (err error) {
 	return checkOwnUser(ctx, p.user)
 }
 
-// requestParts splits the ID of a coupon request.
 func requestParts(s string) (reward.TemplateID, string, error) {
 	id, user, err := reward.ParseRequestID(s)
 	if err != nil {
@@ -199,7 +195,6 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 	return out, out.setStatus(ctx, status)
 }
 
-// setStatus sets the response for a status. A rejection is a problem.
 func (out *issueOutput) setStatus(ctx context.Context, status coupon.Status) error {
 	out.Body = issueRequestFor(ctx, status)
 	switch {

@@ -61,7 +61,6 @@ func (a *API) watchIssueRequest(ctx context.Context, in *issueEventsInput) (*hum
 	}}, nil
 }
 
-// eventID returns an ID for the state of a request.
 func eventID(s coupon.Status) string {
 	if s.Kind == coupon.StatusWaiting {
 		return fmt.Sprintf("%d.%d", s.Ticket, s.Rank)

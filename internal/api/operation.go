@@ -17,7 +17,7 @@ import (
 type operation struct {
 	id, method, path          string
 	tag, summary, description string
-	status                    int // of a success; 0: 200
+	status                    int // of a success; 0: 200. The output of an unaudited operation may have another
 	// roles may call it. The operations themselves limit shoppers to their own coupons
 	// and requests.
 	roles []auth.Role
@@ -48,7 +48,6 @@ type operation struct {
 	responses  map[string]*huma.Response
 }
 
-// output is the response of an operation without headers.
 type output[T any] struct{ Body T }
 
 // declare records an operation, and returns it for huma.
@@ -112,9 +111,9 @@ func call[I, O any](a *API, op operation, handler func(ctx context.Context, in *
 	if !read && !op.unaudited {
 		change := f
 		f = func(ctx context.Context, in *I) (out *O, err error) {
-			err = a.audited(ctx, op.id, bodyOf(in), func() (int, error) {
+			err = a.audited(ctx, op.id, bodyOf(in), cmp.Or(op.status, http.StatusOK), func() error {
 				out, err = change(ctx, in)
-				return statusOf(out, cmp.Or(op.status, http.StatusOK)), err
+				return err
 			})
 			return out, err
 		}

@@ -68,7 +68,6 @@ type overviews struct {
 	latest *overviewRead
 }
 
-// overviewRead is one read of an overview.
 type overviewRead struct {
 	over  chan struct{} // closed when the rest is set
 	value *client.Overview
@@ -214,7 +213,6 @@ func (a *API) kafkaLags(ctx context.Context) ([]bus.TopicLag, error) {
 	return a.cfg.KafkaLags(ctx)
 }
 
-// addPoints reads the points of everything, and the rates.
 func (a *API) addPoints(ctx context.Context, out *client.Overview, now time.Time) error {
 	s := span{now.Add(-overviewSpan), now}.aligned(store.TimelineStep)
 	payouts, err := a.cfg.Rows.PromotionTimeline(ctx, 0, s)

@@ -22,7 +22,6 @@ import (
 
 const csvType = "text/csv"
 
-// currencies returns the currencies of the promotions of payouts.
 func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.PromotionID]string, error) {
 	found := make(map[reward.PromotionID]string)
 	for _, r := range rows {
@@ -44,7 +43,6 @@ func attemptsOf(list []reward.Attempt) []client.Attempt {
 	})
 }
 
-// payoutFor returns a payout as the caller may see it.
 func payoutFor(ctx context.Context, p reward.Payout, currency string) client.Payout {
 	out := client.Payout{
 		TargetID: p.TargetID.String(), UserID: p.UserID, Amount: int64(p.Amount), Currency: currency, VoucherCode: codeFor(ctx, p.VoucherCode),
@@ -75,7 +73,6 @@ type payoutListInput struct {
 	PageInput
 }
 
-// params converts the input for the store.
 func (in *payoutListInput) params() (store.PayoutListParams, error) {
 	p := store.PayoutListParams{PromotionID: in.id, Code: in.Code, Limit: pageRead(in.Limit)}
 	if in.State != "" {
@@ -222,7 +219,6 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*output[lis
 	return page(rows, in.Limit, show, func(last reward.Payout) string { return encodeCursor(cursorPayouts, int64(last.TargetID)) }), nil
 }
 
-// exportPageRows is the number of payouts that an export holds in memory.
 const exportPageRows = 100
 
 func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {

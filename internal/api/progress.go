@@ -67,7 +67,6 @@ type progressSource[ID comparable, V any] struct {
 	missing func(id ID) error
 }
 
-// progressTopic is a promotion or template and its watchers.
 type progressTopic[ID comparable] struct {
 	watchers map[*progressWatcher[ID]]bool
 	fresh    bool           // a watcher came after the latest read began
@@ -86,7 +85,6 @@ type progressWatcher[ID comparable] struct {
 	first   *progressFrame      // first event of the stream; the hub does not use it
 }
 
-// progressUpdate is a view, or the reason why there are no more.
 type progressUpdate struct {
 	*progressFrame
 	err error
@@ -106,7 +104,6 @@ func newProgressHub[ID comparable, V any](source progressSource[ID, V], log obs.
 	return &progressHub[ID, V]{progressSource: source, log: log, hint: service.NewHint(), topics: make(map[ID]*progressTopic[ID])}
 }
 
-// watch starts to watch a promotion or template. leave ends it.
 func (h *progressHub[ID, V]) watch(id ID) *progressWatcher[ID] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +182,6 @@ func (h *progressHub[ID, V]) run() {
 	}
 }
 
-// rest waits for the next round, or for a new watcher.
 func (h *progressHub[ID, V]) rest(until time.Time) {
 	time.Sleep(progressGatherTime)
 	timer := time.NewTimer(time.Until(until))
@@ -290,7 +286,6 @@ func (h *progressHub[ID, V]) failLocked(t *progressTopic[ID], round uint64, err 
 	}
 }
 
-// endLocked ends all watches of a promotion or template.
 func (h *progressHub[ID, V]) endLocked(t *progressTopic[ID], round uint64, err error) {
 	for w := range t.watchers {
 		if w.since < round {

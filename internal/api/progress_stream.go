@@ -45,7 +45,6 @@ func streamProgress[ID comparable, V any](ctx context.Context, a *API, h *progre
 	}}, nil
 }
 
-// firstUpdate waits for the first update of a watcher.
 func (w *progressWatcher[ID]) firstUpdate(ctx context.Context, draining <-chan struct{}) (*progressFrame, error) {
 	select {
 	case n := <-w.updates:

@@ -280,7 +280,6 @@ func (a *API) getPromotion(ctx context.Context, in *PromotionPath) (*promotionOu
 	return a.withSummaries(ctx, v, err)
 }
 
-// withSummaries returns a promotion with its summaries.
 func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err error) (*promotionOutput, error) {
 	if err != nil {
 		return nil, err

@@ -40,7 +40,6 @@ func (a *API) addPromotionEvents() {
 	answers["204"] = &huma.Response{Description: "Last-Event-ID is that of done, nothing has changed"}
 }
 
-// newPromotionHub returns the hub that reads promotions.
 func newPromotionHub(a *API) *progressHub[reward.PromotionID, store.PromotionView] {
 	return newProgressHub(progressSource[reward.PromotionID, store.PromotionView]{
 		what: "promotion", interval: progressInterval,
@@ -55,7 +54,6 @@ func newPromotionHub(a *API) *progressHub[reward.PromotionID, store.PromotionVie
 	}, a.log)
 }
 
-// promotionFrame encodes a view of a promotion.
 func promotionFrame(v *store.PromotionView, p *client.Promotion) *progressFrame {
 	// The remaining time changes all the time. Only whether it is known counts.
 	eta := p.ETASeconds

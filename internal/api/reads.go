@@ -58,14 +58,9 @@ func newReadLimits(each int) *readLimits {
 // If the caller has too many reads, or the wait is too long, the error says when
 // to try again.
 func (l *readLimits) enter(ctx context.Context, caller string) (leave func(), err error) {
-	c, ok := l.add(caller, func(c *callerReads) bool {
-		c.reads++
-		return c.reads <= l.each+readsWaitingMax
-	})
-	drop := func() { l.remove(caller, func(c *callerReads) { c.reads-- }) }
+	c, drop := l.count(caller, func(c *callerReads) *int { return &c.reads }, l.each+readsWaitingMax)
 	running, wait := c.running, readWait
-	if !ok {
-		drop()
+	if drop == nil {
 		running, wait, drop = nil, refusalPause, func() {}
 	}
 	release, err := take(ctx, running, wait, func() error {
@@ -95,35 +90,32 @@ func take(ctx context.Context, slots chan struct{}, wait time.Duration, late fun
 
 // enterExport counts an open export of a caller. It calls leave at its end.
 func (l *readLimits) enterExport(caller string) (leave func(), err error) {
-	_, ok := l.add(caller, func(c *callerReads) bool {
-		c.exports++
-		return c.exports <= exportsMax
-	})
-	leave = func() { l.remove(caller, func(c *callerReads) { c.exports-- }) }
-	if !ok {
-		leave()
+	if _, leave = l.count(caller, func(c *callerReads) *int { return &c.exports }, exportsMax); leave == nil {
 		return nil, tooMany(time.Second, fmt.Sprintf("the caller has %d exports open, which is the limit; wait until one has ended", exportsMax))
 	}
 	return leave, nil
 }
 
-func (l *readLimits) add(caller string, count func(c *callerReads) bool) (*callerReads, bool) {
+// count adds one to a count of a caller until leave is called. leave is nil if the caller has
+// most already.
+func (l *readLimits) count(caller string, of func(c *callerReads) *int, most int) (c *callerReads, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.callers[caller]
-	if c == nil {
+	if c = l.callers[caller]; c == nil {
 		c = &callerReads{running: make(chan struct{}, l.each)}
 		l.callers[caller] = c
 	}
-	return c, count(c)
-}
-
-func (l *readLimits) remove(caller string, count func(c *callerReads)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.callers[caller]
-	if count(c); c.reads == 0 && c.exports == 0 {
-		delete(l.callers, caller)
+	n := of(c)
+	if *n >= most {
+		return c, nil
+	}
+	*n++
+	return c, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if *n--; c.reads == 0 && c.exports == 0 {
+			delete(l.callers, caller)
+		}
 	}
 }
 

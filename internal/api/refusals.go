@@ -37,7 +37,6 @@ type accessRefusal struct {
 	address   string         // of the client
 }
 
-// refusalCount counts equal refusals of a window.
 type refusalCount struct {
 	accessRefusal
 	requestID string // of the first one
@@ -46,11 +45,9 @@ type refusalCount struct {
 	written   bool // the first one is in the audit
 }
 
-// refusalGroup counts the refusals of a group of callers in a window.
-type refusalGroup struct {
-	kinds map[accessRefusal]*refusalCount
-	other refusalCount // those beyond refusalKinds
-}
+// refusalGroup counts the refusals of a group of callers in a window. Those beyond
+// refusalKinds have the zero key.
+type refusalGroup map[accessRefusal]*refusalCount
 
 // refusals writes refused requests to the audit and the log, however many there are: at
 // most 2 × refusalKinds + 1 entries per group and window. Until Start, it only counts them in the
@@ -67,14 +64,8 @@ type refusals struct {
 }
 
 func newRefusals(a *API) *refusals {
-	s := &refusals{api: a, hint: service.NewHint()}
-	for _, g := range s.groups() {
-		g.kinds = make(map[accessRefusal]*refusalCount)
-	}
-	return s
+	return &refusals{api: a, hint: service.NewHint(), staff: make(refusalGroup), strangers: make(refusalGroup)}
 }
-
-func (s *refusals) groups() []*refusalGroup { return []*refusalGroup{&s.staff, &s.strangers} }
 
 // refuse records the refusal of a request by the gate.
 func (a *API) refuse(r *http.Request, operation string, p auth.Principal, token string, err error) {
@@ -102,24 +93,21 @@ func (s *refusals) record(ctx context.Context, r accessRefusal) {
 	r.address = web.ClientAddress(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := &s.strangers
+	g := s.strangers
 	if slices.Contains(staff, r.caller.Role) {
-		g = &s.staff
+		g = s.staff
 	}
-	c := g.kinds[r]
-	switch {
-	case c != nil:
-	case len(g.kinds) >= refusalKinds:
-		c = &g.other
-		if c.n == 0 {
-			c.accessRefusal, c.first = accessRefusal{status: r.status}, time.Now()
+	if g[r] == nil && len(g) >= refusalKinds {
+		if g[accessRefusal{}] == nil {
+			g[accessRefusal{}] = &refusalCount{accessRefusal: accessRefusal{status: r.status}, first: time.Now(), written: true}
 		}
-	default:
-		c = &refusalCount{accessRefusal: r, requestID: web.RequestID(ctx), first: time.Now()}
-		g.kinds[r] = c
+		r = accessRefusal{}
+	}
+	if g[r] == nil {
+		g[r] = &refusalCount{accessRefusal: r, requestID: web.RequestID(ctx), first: time.Now()}
 		defer s.hint.Give()
 	}
-	c.n++
+	g[r].n++
 }
 
 // Start writes what is recorded in the background, and the rest at Stop.
@@ -130,49 +118,37 @@ func (s *refusals) Start(ctx context.Context) {
 		for {
 			select {
 			case <-s.hint:
-				s.writeFirst(ctx)
+				s.write(ctx, s.take(false))
 			case <-window.C:
-				s.writeRest(ctx)
+				s.write(ctx, s.take(true))
 			case <-ctx.Done():
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
 				defer cancel()
-				s.writeRest(last)
+				s.write(last, s.take(true))
 				return
 			}
 		}
 	})
 }
 
-// writeFirst writes an entry for each refusal that is new in this window.
-func (s *refusals) writeFirst(ctx context.Context) {
+// take returns the refusals that are new in this window. At the end of the window, it returns
+// the repeats of each refusal, and begins another window.
+func (s *refusals) take(ended bool) []refusalCount {
 	s.mu.Lock()
-	var fresh []refusalCount
-	for _, g := range s.groups() {
-		for _, c := range g.kinds {
-			if !c.written {
-				c.written = true
-				fresh = append(fresh, *c)
-				c.n = 0
+	defer s.mu.Unlock()
+	var counts []refusalCount
+	for _, g := range []refusalGroup{s.staff, s.strangers} {
+		for _, c := range g {
+			if ended || !c.written {
+				counts = append(counts, *c)
+				c.written, c.n = true, 0
 			}
 		}
-	}
-	s.mu.Unlock()
-	s.write(ctx, fresh)
-}
-
-// writeRest ends a window: it writes one entry for all repeats of each refusal.
-func (s *refusals) writeRest(ctx context.Context) {
-	s.mu.Lock()
-	var rest []refusalCount
-	for _, g := range s.groups() {
-		for _, c := range g.kinds {
-			rest = append(rest, *c)
+		if ended {
+			clear(g)
 		}
-		rest = append(rest, g.other)
-		*g = refusalGroup{kinds: make(map[accessRefusal]*refusalCount)}
 	}
-	s.mu.Unlock()
-	s.write(ctx, rest)
+	return counts
 }
 
 func (s *refusals) write(ctx context.Context, counts []refusalCount) {
@@ -195,7 +171,6 @@ func (s *refusals) write(ctx context.Context, counts []refusalCount) {
 	}
 }
 
-// line returns the audit entry of equal refusals.
 func (c refusalCount) line() store.AuditLine {
 	detail := countDetail{Count: c.n, Key: c.key}
 	if c.operation == "" && c.address == "" {

@@ -16,7 +16,6 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// queueTimeout is the timeout for the work queue to answer a request.
 const queueTimeout = time.Second
 
 func (a *API) addStreams() {
@@ -53,7 +52,6 @@ func (a *API) getPromotionStream(ctx context.Context, in *PromotionPath) (*outpu
 	return &output[*client.PromotionStream]{Body: out}, nil
 }
 
-// inspectStream reads the state of a stream and its consumers.
 func (a *API) inspectStream(ctx context.Context, s queue.Stream) (queue.Info, []queue.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
@@ -65,7 +63,6 @@ func (a *API) inspectStream(ctx context.Context, s queue.Stream) (queue.Info, []
 	return info, consumers, err
 }
 
-// streamConsumers adds its instance to each consumer.
 func streamConsumers(consumers []queue.ConsumerInfo, instances []store.Instance) []client.StreamConsumer {
 	alive := make(map[string]bool, len(instances))
 	for _, i := range instances {

@@ -89,7 +89,6 @@ func (a *API) addTargets() {
 	}, a.uploadReport)
 }
 
-// uploadTargets adds the targets of a file to a promotion.
 func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	cmd, err := a.uploadCommand(w, r)
 	if err != nil {
@@ -103,17 +102,17 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	defer release()
 	var res campaign.UploadResult
-	upload := func() (status int, err error) {
+	upload := func() (err error) {
 		res, err = a.cfg.Uploads.Upload(ctx, cmd)
 		if err != nil && res.UploadID != 0 {
 			err = partly{err}
 		}
-		return http.StatusOK, err
+		return err
 	}
 	if cmd.DryRun {
-		_, err = upload()
+		err = upload()
 	} else {
-		err = a.audited(ctx, "upload-targets", "", upload)
+		err = a.audited(ctx, "upload-targets", "", http.StatusOK, upload)
 	}
 	if err != nil {
 		a.Fail(w, r, err)
@@ -130,7 +129,6 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, out)
 }
 
-// writeJSON answers with a result without huma.
 func writeJSON(w http.ResponseWriter, result any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(result) // the caller may have left
@@ -228,7 +226,6 @@ func onlyQuery(q url.Values, names ...string) error {
 	return nil
 }
 
-// uploadQuery parses the query parameters of an upload.
 func uploadQuery(q url.Values) (dryRun bool, units campaign.Units, err error) {
 	if err := onlyQuery(q, "dryRun", "amounts"); err != nil {
 		return false, "", err
@@ -262,10 +259,7 @@ func uploadFormat(contentType string, formats ...campaign.Format) (campaign.Form
 	if f := campaign.Format(media); err == nil && slices.Contains(formats, f) {
 		return f, nil
 	}
-	names := make([]string, len(formats))
-	for i, f := range formats {
-		names[i] = string(f)
-	}
+	names := mapped(formats, func(f campaign.Format) string { return string(f) })
 	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(names, " or "))
 }
 
@@ -349,7 +343,6 @@ func badGzip(err error) error {
 	return err
 }
 
-// uploadReport streams the lines of an upload that were not accepted.
 func (a *API) uploadReport(w http.ResponseWriter, r *http.Request) {
 	out := web.NewCSV(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
 	a.EndCSV(out, r, a.report(r, out))

@@ -34,10 +34,8 @@ type Templates interface {
 	Entrants(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
 }
 
-// degradedGate is the name of the gate in degraded.
 const degradedGate = "gate"
 
-// validSecondsMax is the maximum validity of a coupon in seconds.
 const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 
 // templateFor returns a template as the caller may see it: shoppers do not see what

@@ -14,7 +14,6 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-// eventCounters is the event of a template.
 const eventCounters = "counters"
 
 type templateEventsInput struct {
@@ -35,7 +34,6 @@ func (a *API) addTemplateEvents() {
 	describeEvents[client.TemplateProgress](a, path, eventCounters)
 }
 
-// newTemplateHub returns the hub that reads coupon templates.
 func newTemplateHub(a *API) *progressHub[reward.TemplateID, coupon.View] {
 	rates := make(rateTracks[reward.TemplateID])
 	return newProgressHub(progressSource[reward.TemplateID, coupon.View]{

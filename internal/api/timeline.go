@@ -29,7 +29,6 @@ type templateTimelineInput struct {
 	TimelineQuery
 }
 
-// timelineOutput is a series of points of equal steps.
 type timelineOutput[P any] struct {
 	Body struct {
 		StepSeconds int64 `json:"stepSeconds"`
@@ -103,7 +102,6 @@ func readTimeline[R, P any](
 	}
 }
 
-// promotionPoints returns one point per step.
 func promotionPoints(rows []store.PromotionPoint, s store.TimelineSpan) []client.PromotionPoint {
 	return spread(rows, s, func(p store.PromotionPoint) time.Time { return p.At }, func(at time.Time, p *store.PromotionPoint) client.PromotionPoint {
 		out := client.PromotionPoint{At: at}
@@ -131,11 +129,9 @@ func templatePoints(rows []store.TemplatePoint, s store.TimelineSpan) []client.T
 	})
 }
 
-// span is the time that a caller wants to see.
 type span struct{ from, to time.Time }
 
-// span returns the requested time. begin and end are those of what it is about; end
-// is zero if it continues.
+// span returns the requested time. end is that of what it is about, or zero if it continues.
 func (in TimelineQuery) span(begin, end, now time.Time) (span, error) {
 	s := span{in.From, in.To}
 	if s.to.IsZero() {
@@ -215,7 +211,6 @@ func spread[R, P any](rows []R, s store.TimelineSpan, at func(R) time.Time, show
 	return points
 }
 
-// average returns the average of samples, or nil without any.
 func average(sum, samples int64) *int64 {
 	if samples == 0 {
 		return nil

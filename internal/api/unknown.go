@@ -70,7 +70,6 @@ func olderThan(text string) time.Duration {
 	return time.Duration(n) * map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[text[last]]
 }
 
-// encodeUnknownCursor returns a cursor of the list of UNKNOWN payouts.
 func encodeUnknownCursor(p store.UnknownPlace) string {
 	return encodeUserCursor(cursorUnknown, fmt.Sprintf("%d:%d:%d", p.Since.UnixMicro(), p.PromotionID, p.TargetID))
 }

@@ -166,7 +166,6 @@ type endpointOutput struct {
 	Body *client.WebhookEndpoint
 }
 
-// withoutSecret returns the response to a repeated request.
 func (o *endpointOutput) withoutSecret() any {
 	out, e := *o, *o.Body
 	e.Secret, e.Notice = "", "only the first response to this request had the secret: if you have lost it, rotate it"

@@ -11,8 +11,6 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// certificateCheckInterval is the time that a certificate is used before its files are
-// checked again.
 const certificateCheckInterval = time.Second
 
 // certificate holds the server certificate, and reloads it when its files change.

@@ -47,7 +47,6 @@ func lastUntrusted(peer netip.Addr, chain []string, trusted []netip.Prefix) neti
 	return peer
 }
 
-// fromProxy reports whether a trusted proxy sent a request.
 func fromProxy(r *http.Request, trusted []netip.Prefix) bool {
 	peer, ok := parseAddress(r.RemoteAddr)
 	return ok && isTrusted(peer, trusted)

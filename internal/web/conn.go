@@ -55,7 +55,6 @@ func newListenConfig() *net.ListenConfig {
 
 var errConnectionLimit = errors.New("all connections are in use, idle ones are closed, and new clients may wait: raise http.max-connections, or find the clients that hold them")
 
-// warnInterval is the minimum interval between two warnings about the limit.
 const warnInterval = time.Minute
 
 // limitedListener limits the open connections. Further clients wait in the
@@ -79,7 +78,6 @@ type idleConns struct {
 	place map[*headConn]*list.Element
 }
 
-// set adds a connection, or removes it.
 func (i *idleConns) set(c *headConn, idle bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -171,7 +169,6 @@ func (l *limitedListener) Close() error {
 // still sends then reads the response before it sees the end.
 type closeWriter interface{ CloseWrite() error }
 
-// slotConn releases its slot when it is closed.
 type slotConn struct {
 	net.Conn
 	release func()
@@ -203,7 +200,6 @@ func closeWrite(conn net.Conn) error {
 	return nil
 }
 
-// headConnKey is the context key of a request's connection.
 type headConnKey struct{}
 
 // headConn refuses a request whose request line and headers are too large, while
@@ -224,7 +220,6 @@ type headConn struct {
 	refused      bool
 }
 
-// reset resets the limits for the next request.
 func (c *headConn) reset() {
 	c.bytes, c.lines, c.inLine = 0, 0, false
 	c.headersRead.Store(false)

@@ -43,7 +43,6 @@ func AddDocs[T any](a *Router, codes []T) {
 	})
 }
 
-// policyHash returns the hash of a script or style for a Content-Security-Policy.
 func policyHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])

@@ -62,7 +62,6 @@ func (l Limits) handler(h http.Handler) http.Handler {
 	})
 }
 
-// watchedBody records whether a body was read to its end.
 type watchedBody struct {
 	io.ReadCloser
 	rc    *http.ResponseController

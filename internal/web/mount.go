@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -32,13 +31,11 @@ const cutTimeout = time.Second
 // NewMount returns a closed Mount. why is the reason that it gives to callers. Web
 // pages of the given origins may call it.
 func NewMount(origins []string, why string) (*Mount, error) {
-	m := &Mount{cross: http.NewCrossOriginProtection(), origins: origins, limits: Limits{}.withDefaults(), closed: why}
-	for _, origin := range origins {
-		if err := m.cross.AddTrustedOrigin(origin); err != nil {
-			return nil, fmt.Errorf("http.allowed-origins: %w", err)
-		}
+	cross, err := crossOrigin(origins)
+	if err != nil {
+		return nil, err
 	}
-	return m, nil
+	return &Mount{cross: cross, origins: origins, limits: Limits{}.withDefaults(), closed: why}, nil
 }
 
 // Open makes the Mount serve api. The Mount must be closed.
@@ -98,7 +95,6 @@ func (m *Mount) begin() (h http.Handler, cut context.Context, closed string) {
 	return m.handler, m.cut, ""
 }
 
-// end reverts begin.
 func (m *Mount) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

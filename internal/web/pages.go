@@ -19,7 +19,6 @@ import (
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// page is a file as it is sent.
 type page struct {
 	kind         string
 	plain, small []byte // small is compressed with gzip

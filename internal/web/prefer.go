@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// waitMax is the longest wait that a caller can ask for.
 const waitMax = 30 * time.Second
 
 // PreferredWait returns the wait preference of Prefer headers (RFC 7240), at most

@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
 
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -32,7 +34,6 @@ const (
 	CodeWrongHost        = "WRONG_HOST"
 )
 
-// statuses maps the kinds of errors to HTTP statuses.
 var statuses = map[reward.Kind]int{
 	reward.KindMalformed:    http.StatusBadRequest,
 	reward.KindTimeout:      http.StatusRequestTimeout,
@@ -182,7 +183,6 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 	return p
 }
 
-// fieldsDetail names the first fields that are invalid, and how many follow.
 func fieldsDetail(fields []ProblemField) string {
 	const named = 5
 	var texts []string
@@ -281,10 +281,8 @@ func problemField(d *huma.ErrorDetail) ProblemField {
 
 const internalDetail = "the server failed unexpectedly; quote the request ID when you ask for help"
 
-// lateDetail explains a time limit of the server that has passed, while the caller waits.
 const lateDetail = "a service that the server needs did not answer in time; try again"
 
-// awayDetail explains a reward.ErrUnreachable.
 const awayDetail = "a service that the server needs cannot be reached; try again"
 
 // ProblemOf returns the Problem for an error of an operation. Internal errors are
@@ -333,7 +331,6 @@ func (a *Router) ProblemOf(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// writeProblem answers a request without huma.
 func writeProblem(w http.ResponseWriter, p *Problem) {
 	body, err := json.Marshal(p)
 	if err != nil { // strings and integers always have a JSON form
@@ -366,4 +363,35 @@ func Invalid(field, detail string) *Problem {
 	p := NewProblem(http.StatusUnprocessableEntity, reward.CodeInvalid, field+": "+detail)
 	p.Errors = []ProblemField{{Field: field, Detail: detail}}
 	return p
+}
+
+// outageQuiet is the time without a failed request after which an outage has ended.
+const outageQuiet = time.Minute
+
+// outage logs requests that failed because a service was unavailable: of each outage
+// the first, second, fourth, eighth and so on, and each at the level debug. It is safe
+// for concurrent use.
+type outage struct {
+	log    obs.Log
+	streak func(err error, attrs ...any)
+
+	mu   sync.Mutex // protects last
+	last time.Time  // when a request failed
+}
+
+func newOutage(log obs.Log) *outage {
+	return &outage{log: log, streak: log.Streak("requests failing: service unavailable", "")}
+}
+
+func (o *outage) report(err error, requestID string) {
+	o.mu.Lock()
+	now := time.Now()
+	over := now.Sub(o.last) > outageQuiet
+	o.last = now
+	o.mu.Unlock()
+	if over {
+		o.streak(nil)
+	}
+	o.streak(err, "request_id", requestID)
+	o.log.Debug("request failed: service unavailable", "request_id", requestID, "error", err)
 }

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -170,7 +171,6 @@ func (a *Router) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// unusedBodyMax limits the body of a request to an operation that takes none, in bytes.
 const unusedBodyMax = 64 << 10
 
 // checkNoBody refuses a body with fields at an operation that takes none: huma would
@@ -243,7 +243,6 @@ type methods struct{ names []string }
 // ServeHTTP does nothing: a.paths is used for lookups only.
 func (*methods) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// record records the operation of a pattern, and the method for its path.
 func (a *Router) record(operation, pattern string) {
 	a.operations[pattern] = operation
 	method, path, _ := strings.Cut(pattern, " ")
@@ -310,3 +309,27 @@ func (w *trackedWriter) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Location returns the value of the Location header for an escaped path of the API,
+// such as "/v1/promotions/1". If the Router is mounted below a prefix, for example
+// with http.StripPrefix, the value starts with that prefix.
+func Location(ctx context.Context, path string) string {
+	return infoOf(ctx).mountPrefix + path
+}
+
+// mountPrefix returns the escaped path that a handler in front of the Router removed
+// from the URL of a request: the path of RequestURI without its end, which is the
+// path of r.URL. It returns "" if nothing was removed. The caller controls
+// RequestURI, so only its path counts, never its host, and a path that is not clean,
+// such as "//evil.example", counts as no prefix.
+func mountPrefix(r *http.Request) string {
+	full, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil {
+		return ""
+	}
+	prefix, ok := strings.CutSuffix(full.EscapedPath(), r.URL.EscapedPath())
+	if !ok || !strings.HasPrefix(prefix, "/") || path.Clean(prefix) != prefix {
+		return ""
+	}
+	return prefix
+}

@@ -18,8 +18,6 @@ import (
 	"github.com/largesse/largesse/internal/service"
 )
 
-// drainTimeout is the time that requests in progress have to end when the Server
-// stops.
 const drainTimeout = 5 * time.Second
 
 // ServerConfig configures a Server.
@@ -70,11 +68,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.AuthMode == auth.ModeNone && len(cfg.Only) == 0 && !auth.IsLoopback(host) {
 		return nil, fmt.Errorf("http.listen %q is not a loopback address; with auth.mode none, everybody who can reach it could pay: listen on 127.0.0.1, or set auth.mode", cfg.Listen)
 	}
-	cross := http.NewCrossOriginProtection()
-	for _, origin := range cfg.Origins {
-		if err := cross.AddTrustedOrigin(origin); err != nil {
-			return nil, fmt.Errorf("http.allowed-origins: %w", err)
-		}
+	cross, err := crossOrigin(cfg.Origins)
+	if err != nil {
+		return nil, err
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	s := &Server{cfg: cfg, cross: cross, log: cfg.Log.For(obs.API)}
@@ -84,6 +80,17 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		}
 	}
 	return s, nil
+}
+
+// crossOrigin returns the check that a page which changes something is of one of the origins.
+func crossOrigin(origins []string) (*http.CrossOriginProtection, error) {
+	cross := http.NewCrossOriginProtection()
+	for _, origin := range origins {
+		if err := cross.AddTrustedOrigin(origin); err != nil {
+			return nil, fmt.Errorf("http.allowed-origins: %w", err)
+		}
+	}
+	return cross, nil
 }
 
 // Bind binds the address, so that an address in use is found before anything
@@ -200,7 +207,6 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, api *Router) {
 	s.log.Info("API server stopped", "address", ln.Addr().String())
 }
 
-// handler returns the handler of the paths that the Server serves.
 func (s *Server) handler(api *Router) http.Handler {
 	var all http.Handler = api
 	if len(s.cfg.Only) == 0 {
