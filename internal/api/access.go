@@ -234,10 +234,9 @@ func claimedActor(r *http.Request) (string, error) {
 }
 
 func actorParam() *huma.Param {
-	low, high := 1, actorMax
 	return &huma.Param{
 		Name: ActorHeader, In: "header",
 		Description: "Name of the actor, recorded as createdBy, approvedBy, settledBy and in attempts; anonymous if absent. It counts only if auth.mode is none, and nothing verifies it; otherwise the API key or token names the actor",
-		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high},
+		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: new(1), MaxLength: new(actorMax)},
 	}
 }

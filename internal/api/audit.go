@@ -133,17 +133,14 @@ func (a *API) listAudit(ctx context.Context, in *auditListInput) (*output[listOf
 		return a.cfg.Rows.AuditList(ctx, store.AuditListParams{Before: before, Limit: limit, Actor: in.Actor, Action: in.Action, Subject: in.Subject})
 	}
 	show := func(l store.AuditLine) client.AuditLine {
-		return client.AuditLine{
-			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, KeyID: keyText(l.KeyID), TokenSubject: l.TokenSubject, Action: l.Action, Subject: l.Subject,
+		out := client.AuditLine{
+			ID: strconv.FormatInt(l.ID, 10), At: l.At.UTC(), Actor: l.Actor, Role: l.Role, TokenSubject: l.TokenSubject, Action: l.Action, Subject: l.Subject,
 			Detail: l.Detail, RequestID: l.RequestID, Address: l.Address, EndedAt: timeOf(l.EndedAt), Status: l.Status, Code: l.Code,
 		}
+		if l.KeyID != 0 {
+			out.KeyID = strconv.FormatInt(l.KeyID, 10)
+		}
+		return out
 	}
 	return pageByID(in.PageInput, cursorAudit, read, show, func(l store.AuditLine) int64 { return l.ID })
-}
-
-func keyText(id int64) string {
-	if id == 0 {
-		return ""
-	}
-	return strconv.FormatInt(id, 10)
 }

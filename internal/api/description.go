@@ -116,11 +116,9 @@ func (a *API) finishDescription() []byte {
 	describeWebhooks(doc)
 	schemas := doc.Components.Schemas.Map()
 	schemas[schemaID] = idSchema(idPattern, 1)
-	schemas[schemaAnyID] = &huma.Schema{OneOf: []*huma.Schema{
-		refTo(schemaID), {Type: huma.TypeInteger, Minimum: ptr(1.0), ExclusiveMaximum: ptr(math.Exp2(63))},
-	}}
+	schemas[schemaAnyID] = &huma.Schema{OneOf: anyID()}
 	schemas[schemaTargetID] = idSchema(targetIDPattern, 0)
-	schemas[schemaUserID] = &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(reward.UserIDMax), Description: "1 to 255 bytes of UTF-8 without U+0000"}
+	schemas[schemaUserID] = &huma.Schema{Type: huma.TypeString, MinLength: new(1), MaxLength: new(reward.UserIDMax), Description: "1 to 255 bytes of UTF-8 without U+0000"}
 	schemas[schemaCursor] = &huma.Schema{Type: huma.TypeString, Pattern: "^[A-Za-z0-9_-]*$", Description: "nextCursor of the previous page"}
 	schemas[schemaRequestID] = &huma.Schema{
 		Type: huma.TypeString, Pattern: "^" + idPattern + `:[^\x00]{1,255}$`, Description: "{templateId}:{userId}, split at the first colon",
@@ -264,8 +262,6 @@ func orNull(schema tree) tree {
 	}
 	return schema
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func operationsOf(item *huma.PathItem) []*huma.Operation {
 	var out []*huma.Operation

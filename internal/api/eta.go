@@ -77,8 +77,7 @@ func (e *estimator) seconds(v store.PromotionView, now time.Time) *int64 {
 	if rate <= 0 || left > math.MaxInt32 || now.Sub(t.moved).Seconds() > max(sampleInterval.Seconds(), 2*left) {
 		return nil
 	}
-	seconds := int64(math.Ceil(left))
-	return &seconds
+	return new(int64(math.Ceil(left)))
 }
 
 // add adds a sample. It begins again after a long time without samples, after a

@@ -27,16 +27,14 @@ func (a *API) addHealth() {
 		id: "alive", method: http.MethodGet, path: "/healthz", tag: tag, roles: public, unlimited: true,
 		summary: "Check that it runs",
 		errors:  healthErrors,
-	}, a.healthz)
+	}, func(context.Context, *struct{}) (*output[Health], error) {
+		return &output[Health]{Body: healthy()}, nil
+	})
 	call(a, operation{
 		id: "ready", method: http.MethodGet, path: "/readyz", tag: tag, roles: public, unlimited: true,
 		summary: "Check that it can serve",
 		errors:  append([]string{CodeDraining}, healthErrors...),
 	}, a.ready)
-}
-
-func (a *API) healthz(_ context.Context, _ *struct{}) (*output[Health], error) {
-	return &output[Health]{Body: healthy()}, nil
 }
 
 func healthy() Health {

@@ -161,11 +161,10 @@ func idempotencyKey(ctx context.Context) (string, error) {
 }
 
 func idempotencyParam() *huma.Param {
-	low, high := 1, idempotencyMax
 	return &huma.Param{
 		Name: web.IdempotencyHeader, In: "header",
 		Description: "For 24 hours, a repeat with the same key gets the response of the first request, without a new key or secret, and creates nothing. Failed requests can be repeated",
-		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: &low, MaxLength: &high, Pattern: "^[ -~]+$"},
+		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: new(1), MaxLength: new(idempotencyMax), Pattern: "^[ -~]+$"},
 	}
 }
 

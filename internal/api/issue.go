@@ -35,8 +35,7 @@ func issueRequestFor(ctx context.Context, s coupon.Status) *client.IssueRequest 
 	r := &client.IssueRequest{ID: s.RequestID, Status: string(s.Kind), Ticket: s.Ticket, Duplicate: s.Duplicate}
 	switch s.Kind {
 	case coupon.StatusWaiting:
-		wait := s.Wait.Milliseconds()
-		if r.EstimatedWaitMillis = &wait; s.Ticket != 0 {
+		if r.EstimatedWaitMillis = new(s.Wait.Milliseconds()); s.Ticket != 0 {
 			r.QueueRank = &s.Rank
 		}
 	case coupon.StatusIssued:
@@ -91,13 +90,6 @@ func (in *issueInput) Resolve(ctx huma.Context) []error {
 	})
 	in.wait = web.PreferredWait(headers)
 	return nil
-}
-
-func (in *issueInput) applied() string {
-	if in.wait == 0 {
-		return ""
-	}
-	return fmt.Sprintf("wait=%d", in.wait/time.Second)
 }
 
 type issueOutput struct {
@@ -191,7 +183,10 @@ func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, er
 			leave()
 		}
 	}
-	out := &issueOutput{Applied: in.applied()}
+	out := &issueOutput{}
+	if in.wait > 0 {
+		out.Applied = fmt.Sprintf("wait=%d", in.wait/time.Second)
+	}
 	return out, out.setStatus(ctx, status)
 }
 

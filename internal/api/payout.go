@@ -87,7 +87,7 @@ func (in *payoutListInput) params() (store.PayoutListParams, error) {
 		if err != nil {
 			return p, err
 		}
-		p.After = ptr(reward.TargetID(n))
+		p.After = new(reward.TargetID(n))
 	}
 	return p, nil
 }
@@ -257,7 +257,7 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 			return err
 		}
 		if len(payouts) > 0 {
-			p.After = ptr(payouts[len(payouts)-1].TargetID)
+			p.After = new(payouts[len(payouts)-1].TargetID)
 		}
 		more := len(payouts) == p.Limit
 		rows := mapped(payouts, func(p reward.Payout) []string { return csvRow(payoutFor(ctx, p, "")) })

@@ -60,7 +60,7 @@ func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: timeOf(v.StartedAt), FinishedAt: timeOf(v.FinishedAt), ArchivedAt: timeOf(v.ArchivedAt),
 	}
 	if v.ApprovedBy != "" {
-		p.ApprovedAmount, p.ApprovedCount = ptr(int64(v.Approval.Amount)), ptr(v.Approval.Count)
+		p.ApprovedAmount, p.ApprovedCount = new(int64(v.Approval.Amount)), new(v.Approval.Count)
 	}
 	if c := v.Canary; c.Targets > 0 {
 		p.Canary = &client.Canary{Targets: c.Targets, MaxFailureRate: c.MaxFailureRate, Dispatched: c.Dispatched, Judged: c.Judged}
@@ -76,11 +76,13 @@ type wireID string
 // huma checks: Resolve has better error messages.
 func (wireID) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
-		Extensions: map[string]any{"oneOf": []*huma.Schema{
-			refTo(schemaID), {Type: huma.TypeInteger, Minimum: ptr(1.0), ExclusiveMaximum: ptr(math.Exp2(63))},
-		}},
+		OneOf:      []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeInteger}},
+		Extensions: map[string]any{"oneOf": anyID()},
 	}
+}
+
+func anyID() []*huma.Schema {
+	return []*huma.Schema{refTo(schemaID), {Type: huma.TypeInteger, Minimum: new(1.0), ExclusiveMaximum: new(math.Exp2(63))}}
 }
 
 // UnmarshalJSON stores the text.

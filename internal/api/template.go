@@ -197,12 +197,10 @@ func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisFallback)(b.WhenRedisAway),
 	}
 	if n := b.ValidForSeconds.Change(); n != nil {
-		valid := seconds(*n)
-		p.ValidFor = &valid
+		p.ValidFor = new(seconds(*n))
 	}
 	if n := b.HoldSeconds.Change(); n != nil {
-		hold := seconds(*n)
-		p.HoldFor = &hold
+		p.HoldFor = new(seconds(*n))
 	}
 	return p
 }

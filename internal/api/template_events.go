@@ -69,8 +69,7 @@ func templateProgressOf(v *coupon.View, now time.Time) *client.TemplateProgress 
 	t := templateOf(*v)
 	p := &client.TemplateProgress{ID: t.ID, State: "OPEN", Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
 	if v.Wait > 0 {
-		wait := v.Wait.Milliseconds()
-		p.EstimatedWaitMillis = &wait
+		p.EstimatedWaitMillis = new(v.Wait.Milliseconds())
 	}
 	switch {
 	case now.Before(v.OpensAt):

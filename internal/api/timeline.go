@@ -215,12 +215,10 @@ func average(sum, samples int64) *int64 {
 	if samples == 0 {
 		return nil
 	}
-	n := int64(math.Round(float64(sum) / float64(samples)))
-	return &n
+	return new(int64(math.Round(float64(sum) / float64(samples))))
 }
 
 // rounded returns v with one decimal.
 func rounded(v float64) *float64 {
-	v = math.Round(v*10) / 10
-	return &v
+	return new(math.Round(v*10) / 10)
 }

@@ -94,8 +94,7 @@ type ChangeWebhookEndpoint struct{ client.WebhookEndpointChange }
 // forAudit returns the body without the secret parts of the URL.
 func (b ChangeWebhookEndpoint) forAudit() any {
 	if b.URL != nil {
-		shown := webhook.MaskURL(*b.URL)
-		b.URL = &shown
+		b.URL = new(webhook.MaskURL(*b.URL))
 	}
 	return b
 }
@@ -366,7 +365,7 @@ func (a *API) testWebhookEndpoint(ctx context.Context, in *EndpointPath) (*outpu
 func (a *API) listWebhookDeliveries(ctx context.Context, in *deliveryListInput) (*output[listOf[*client.WebhookDelivery]], error) {
 	p := store.WebhookDeliveryListParams{EndpointID: in.id}
 	if i := slices.Index(deliveryStates, in.State); i >= 0 {
-		p.State = ptr(store.WebhookDeliveryState(i))
+		p.State = new(store.WebhookDeliveryState(i))
 	}
 	read := func(before int64, limit int) ([]store.EndpointDelivery, error) {
 		if _, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0); err != nil {
