@@ -13,7 +13,8 @@ import (
 
 const certificateCheckInterval = time.Second
 
-// certificate holds the server certificate, and reloads it when its files change.
+// certificate holds the server certificate, and reloads it when its files change. While they
+// are unusable, for example because they are being replaced, it keeps the last good one.
 type certificate struct {
 	certFile, keyFile string // PEM
 	log               obs.Log
@@ -42,14 +43,9 @@ func newCertificate(certFile, keyFile string, log obs.Log) (*certificate, error)
 func (c *certificate) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.latest.Get(), nil },
 	}
 }
-
-// current returns the certificate. It reads the files at most once per second. If
-// they are unusable, for example while they are being replaced, it returns the
-// last good certificate.
-func (c *certificate) current() *tls.Certificate { return c.latest.Get() }
 
 // read reads the files. Files that have not changed make the same certificate.
 func (c *certificate) read() (*tls.Certificate, error) {

@@ -30,7 +30,7 @@ func put(t *testing.T, path, text string) {
 	fixture.OK(t, os.Rename(configtest.PutFile(t, path+".new", text), path))
 }
 
-func (c *certificate) name() string { return c.current().Leaf.Subject.CommonName }
+func (c *certificate) name() string { return c.latest.Get().Leaf.Subject.CommonName }
 
 func TestCertificateIsReadAgain(t *testing.T) {
 	t.Parallel()
