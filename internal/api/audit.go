@@ -27,11 +27,11 @@ const (
 	auditSubjectMax = 1 << 10
 )
 
-// audited makes a change and records it in the audit: an entry before the change,
-// and its end afterwards, with the status ok unless it fails. If the entry cannot be written, the change is not made.
-// An entry without an end means that the change may have been made. Entries of changes
-// that were refused beyond refusedMax are dropped, and acts counts them, unless the error
-// is partly.
+// audited makes a change and records it in the audit: an entry before the change, and its
+// end afterwards, with the status ok unless it fails. If the entry cannot be written, the
+// change is not made. An entry without an end means that the change may have been made.
+// Entries of changes that were refused beyond refusedMax are dropped, and acts counts them,
+// unless the error is partly.
 func (a *API) audited(ctx context.Context, operation, detail string, ok int, change func() error) error {
 	c := callerOf(ctx)
 	line := lineOf(c.Principal)
