@@ -7,7 +7,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/money/moneysim"
@@ -40,11 +40,11 @@ func TestTheACLOfTheDocsSuffices(t *testing.T) {
 	url := strings.Replace(server.Address(), "redis://", "redis://largesse:secret@", 1)
 	r := newRig(t, servers, moneysim.Faults{}, func(cfg *config.Config) { cfg.Redis.URL, cfg.Redis.KeyPrefix = url, prefix }, patient)
 
-	checks := fixture.Must(engine.Doctor(t.Context(), engine.DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+	checks := fixture.Must(doctor.Run(t.Context(), doctor.Params{Settings: config.LoadParams{Flags: map[string]string{
 		"redis.url": url, "redis.key-prefix": prefix, "data.dir": t.TempDir(), "money.url": r.simURL,
 	}}}))(t)
 	for _, c := range checks {
-		if strings.HasPrefix(c.Name, "redis") && c.Status == engine.CheckFail {
+		if strings.HasPrefix(c.Name, "redis") && c.Status == doctor.CheckFail {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -165,10 +165,10 @@ func (s *sample) check() {
 	s.t.Helper()
 	cfg := config.Default()
 	cfg.Money.URL = s.url
-	checks := fixture.Must(engine.CheckProvider(s.t.Context(), cfg, engine.ProviderCheckParams{User: "u7", RefuseUser: "closed-1", VoucherCode: "V"}))(s.t)
+	checks := fixture.Must(doctor.CheckProvider(s.t.Context(), cfg, doctor.ProviderCheckParams{User: "u7", RefuseUser: "closed-1", VoucherCode: "V"}))(s.t)
 	optional := map[string]bool{"credentials": true, "list": true, "latency": true}
 	for _, c := range checks {
-		if c.Status == engine.CheckFail || c.Status == engine.CheckWarn && !optional[c.Name] {
+		if c.Status == doctor.CheckFail || c.Status == doctor.CheckWarn && !optional[c.Name] {
 			s.t.Errorf("%+v", c)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/reward"
@@ -325,11 +325,11 @@ func shapedConfig(t *testing.T, name, url string) config.Config {
 // checkShaped lets largesse provider check judge the settings and the simulation.
 func checkShaped(t *testing.T, cfg config.Config) {
 	t.Helper()
-	checks := fixture.Must(engine.CheckProvider(t.Context(), cfg, engine.ProviderCheckParams{User: "ann@example.com", RefuseUser: "closed@example.com", VoucherCode: "CARD"}))(t)
+	checks := fixture.Must(doctor.CheckProvider(t.Context(), cfg, doctor.ProviderCheckParams{User: "ann@example.com", RefuseUser: "closed@example.com", VoucherCode: "CARD"}))(t)
 	for _, c := range checks {
 		// These APIs do not compare the body of a repeated charge, and the gift cards
 		// need a voucher code.
-		if c.Status == engine.CheckFail && (c.Name == "voucher" || cfg.Money.Request.Path != "/api/v2/orders") {
+		if c.Status == doctor.CheckFail && (c.Name == "voucher" || cfg.Money.Request.Path != "/api/v2/orders") {
 			t.Errorf("%+v", c)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 // TestSeenFromOutside checks what an instance shows of itself while it works, and that
@@ -118,7 +118,7 @@ func seenFromOutside(t *testing.T, w world) {
 	}
 
 	r.stop()
-	rows := fixture.Must(engine.OpenStore(t.Context(), r.cfg, "test", obs.Log{}))(t)
+	rows := fixture.Must(parts.OpenStore(t.Context(), r.cfg, "test", nil, obs.Log{}))(t)
 	defer rows.Close()
 	if left, err := rows.InstanceList(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("after the stop: %+v, %v", left, err)

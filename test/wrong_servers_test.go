@@ -18,6 +18,7 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/gate/redisgate"
 	"github.com/largesse/largesse/internal/lab/fixture"
@@ -135,9 +136,9 @@ func doctorSays(t *testing.T, name string, want promise, flags map[string]string
 	if want.doctor == "" {
 		return
 	}
-	checks, err := engine.Doctor(context.WithoutCancel(t.Context()), engine.DoctorParams{Settings: config.LoadParams{Flags: flags}})
-	if err != nil || !slices.ContainsFunc(checks, func(c engine.Check) bool {
-		return c.Name == want.doctor && c.Status == engine.CheckFail && c.Advice != ""
+	checks, err := doctor.Run(context.WithoutCancel(t.Context()), doctor.Params{Settings: config.LoadParams{Flags: flags}})
+	if err != nil || !slices.ContainsFunc(checks, func(c doctor.Check) bool {
+		return c.Name == want.doctor && c.Status == doctor.CheckFail && c.Advice != ""
 	}) {
 		t.Errorf("%s: doctor says %+v, %v; want %s to fail", name, checks, err, want.doctor)
 	}

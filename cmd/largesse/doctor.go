@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/engine"
 )
 
@@ -49,7 +50,7 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 				return err
 			}
 		}
-		checks, err := engine.Doctor(cmd.Context(), engine.DoctorParams{Settings: settings.params(c.world), Version: buildVersion().Version})
+		checks, err := doctor.Run(cmd.Context(), doctor.Params{Settings: settings.params(c.world), Version: buildVersion().Version})
 		switch {
 		case errors.Is(err, context.Canceled):
 			return err
@@ -61,10 +62,10 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 	return cmd
 }
 
-func (c *cli) printChecks(checks []engine.Check) error {
-	err := printList(c, each(checks, nil), listing[engine.Check]{
+func (c *cli) printChecks(checks []doctor.Check) error {
+	err := printList(c, each(checks, nil), listing[doctor.Check]{
 		header: []string{"STATUS", "CHECK", "FOUND"},
-		row: func(check engine.Check) []string {
+		row: func(check doctor.Check) []string {
 			said := check.Found
 			if check.Advice != "" {
 				said += "; " + check.Advice
@@ -78,7 +79,7 @@ func (c *cli) printChecks(checks []engine.Check) error {
 	}
 	failed := int64(0)
 	for _, check := range checks {
-		if check.Status == engine.CheckFail {
+		if check.Status == doctor.CheckFail {
 			failed++
 		}
 	}

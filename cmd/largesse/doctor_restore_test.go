@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 // TestDoctorAfterRestore: the mark is in the database, and a second one is not
@@ -26,7 +26,7 @@ func TestDoctorAfterRestore(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows := fixture.Must(engine.OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
+	rows := fixture.Must(parts.OpenStore(t.Context(), cfg, "test", nil, obs.Log{}))(t)
 	defer rows.Close()
 	if at, err := rows.RestoreMark(t.Context()); err != nil || at.Before(before) || at.After(time.Now()) {
 		t.Errorf("the mark is %v, %v", at, err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
 )
@@ -44,12 +44,12 @@ func TestDoctor(t *testing.T) {
 		if r.code != exitFailed || !strings.HasPrefix(r.stderr, "largesse: 1 of ") || strings.Contains(r.stdout+r.stderr, "sekret") {
 			t.Errorf("%+v", r)
 		}
-		var checks []engine.Check
+		var checks []doctor.Check
 		if err := json.Unmarshal([]byte(r.stdout), &checks); err != nil {
 			t.Fatalf("%v: %s", err, r.stdout)
 		}
 		for _, c := range checks {
-			if failed := c.Name == "redis"; failed != (c.Status == engine.CheckFail) || failed != (c.Advice != "") {
+			if failed := c.Name == "redis"; failed != (c.Status == doctor.CheckFail) || failed != (c.Advice != "") {
 				t.Errorf("%+v", c)
 			}
 		}

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/config"
-	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 // TestMigrateBack: the schema goes back, not further than to the oldest version that
@@ -35,7 +35,7 @@ func TestMigrateBack(t *testing.T) {
 	}
 	cfg := config.Default()
 	cfg.Data.Dir = data
-	rows := fixture.Must(engine.OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
+	rows := fixture.Must(parts.OpenStore(t.Context(), cfg, "test", nil, obs.Log{}))(t)
 	defer rows.Close()
 	if err := rows.Ping(t.Context()); err != nil {
 		t.Error(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/engine"
+	"github.com/largesse/largesse/internal/doctor"
 )
 
 func (c *cli) providerCommand() *cobra.Command {
@@ -54,7 +54,7 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		Args: atMostOne("one URL"),
 	}
 	settings := withSettings(cmd)
-	var p engine.ProviderCheckParams
+	var p doctor.ProviderCheckParams
 	flags := cmd.Flags()
 	flags.StringVar(&p.User, "user", "largesse-check", "ID of the user to pay")
 	flags.StringVar(&p.RefuseUser, "refuse-user", "", "ID of a user that the provider refuses; without one, refusals are not checked")
@@ -79,10 +79,10 @@ Exit codes: 0 no check failed, 1 a check failed, 2 wrong use.`,
 		case p.Wait < 0 || p.Wait > time.Hour:
 			return wrongUse("--wait must be from 0s to 1h")
 		}
-		if err := c.confirm(fmt.Sprintf("make about %d charges of 1 minor unit each to user %q at %s", engine.ProviderCheckCharges, p.User, cfg.Money.URL)); err != nil {
+		if err := c.confirm(fmt.Sprintf("make about %d charges of 1 minor unit each to user %q at %s", doctor.ProviderCheckCharges, p.User, cfg.Money.URL)); err != nil {
 			return err
 		}
-		checks, err := engine.CheckProvider(cmd.Context(), cfg, p)
+		checks, err := doctor.CheckProvider(cmd.Context(), cfg, p)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -40,11 +41,11 @@ func CreateAPIKey(ctx context.Context, cfg config.Config, n NewAPIKey, by string
 		}
 	}
 	if cfg.Database.URL == "" {
-		if err := makeDataDir(cfg.Data.Dir); err != nil {
+		if err := parts.MakeDataDir(cfg.Data.Dir); err != nil {
 			return APIKey{}, err
 		}
 	}
-	s, err := OpenStore(ctx, cfg, "apikey", obs.Log{})
+	s, err := parts.OpenStore(ctx, cfg, "apikey", nil, obs.Log{})
 	if err != nil {
 		return APIKey{}, err
 	}

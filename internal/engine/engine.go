@@ -1,6 +1,5 @@
 // Package engine runs one instance of Largesse. An Engine opens the parts that the
-// settings name, runs the roles, and closes everything again. Doctor checks the
-// same parts and changes nothing.
+// settings name, runs the roles, and closes everything again.
 package engine
 
 import (
@@ -8,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +27,7 @@ import (
 	"github.com/largesse/largesse/internal/governor/redisrate"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/payout"
 	"github.com/largesse/largesse/internal/pool"
 	"github.com/largesse/largesse/internal/queue"
@@ -36,8 +35,6 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/postgres"
-	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/tracing"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -167,7 +164,6 @@ func Problems(cfg config.Config, pays bool) []config.Problem {
 	return problems
 }
 
-// plays reports whether the instance has a role.
 func (e *Engine) plays(role string) bool { return slices.Contains(e.cfg.Roles, role) }
 
 // Start opens everything and runs the roles in the background. If it fails, it
@@ -241,22 +237,22 @@ func (e *Engine) lockDataDir(context.Context) error {
 	if e.cfg.Database.URL != "" && len(e.cfg.Kafka.Brokers) > 0 {
 		return nil
 	}
-	lock, err := lockDir(e.cfg.Data.Dir, e.instance)
+	lock, err := parts.LockDir(e.cfg.Data.Dir, e.instance)
 	if err != nil {
 		return err
 	}
-	e.onClose(lock.release)
-	if err := closeDataDir(e.cfg); err != nil {
+	e.onClose(lock.Release)
+	if err := parts.CloseDataDir(e.cfg); err != nil {
 		e.own.Warn("closing data.dir to other users failed", err)
 	}
-	if err := openDir(e.cfg.Data.Dir); err != nil {
+	if err := parts.CheckClosed(e.cfg.Data.Dir); err != nil {
 		e.own.Warn("data.dir is open", err)
 	}
 	return nil
 }
 
 func (e *Engine) openStore(ctx context.Context) error {
-	s, err := openStore(ctx, e.cfg, e.instance, e.metrics, e.log)
+	s, err := parts.OpenStore(ctx, e.cfg, e.instance, e.metrics, e.log)
 	if err != nil {
 		return err
 	}
@@ -270,28 +266,6 @@ func (e *Engine) openStore(ctx context.Context) error {
 	})
 }
 
-// OpenStore opens the configured database without migrating it. The caller must close
-// it.
-func OpenStore(ctx context.Context, cfg config.Config, instance string, log obs.Log) (store.Store, error) {
-	if cfg.Database.URL == "" {
-		if err := checkDataDir(cfg.Data.Dir, os.Getuid()); err != nil {
-			return nil, err
-		}
-	}
-	return openStore(ctx, cfg, instance, nil, log)
-}
-
-// openStore is OpenStore for a store whose calls m counts, unless it is nil. The caller has
-// checked data.dir.
-func openStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (store.Store, error) {
-	if cfg.Database.URL == "" {
-		return sqlite.OpenWith(ctx, sqlitePath(cfg), cfg.Database.ReadConnections, m)
-	}
-	pc := postgresConfig(cfg, instance, log)
-	pc.Metrics = m
-	return postgres.Open(ctx, pc)
-}
-
 // takeName takes the lease of this instance's name. If a running instance has the
 // name, such as a container with the same hostname and process ID, it adds a
 // suffix. It also takes the exclusive lease of a queue in this process.
@@ -303,7 +277,7 @@ func (e *Engine) takeName(ctx context.Context) error {
 			e.onClose(l.release)
 			break
 		}
-		if !errors.Is(err, ErrInUse) || n > 100 {
+		if !errors.Is(err, parts.ErrInUse) || n > 100 {
 			return err
 		}
 		e.instance = fmt.Sprintf("%s.%d", base, n)
@@ -336,7 +310,7 @@ func (e *Engine) openQueue(ctx context.Context) error {
 	if queueIsHere(e.cfg) {
 		e.queue = queue.NewMemory()
 	} else {
-		q, err := redisstream.Open(ctx, redisConfig(e.cfg, e.log))
+		q, err := redisstream.Open(ctx, parts.RedisConfig(e.cfg, e.log))
 		if err != nil {
 			return err
 		}
@@ -347,11 +321,11 @@ func (e *Engine) openQueue(ctx context.Context) error {
 }
 
 func (e *Engine) openBus(ctx context.Context) error {
-	cfg := busConfig(e.cfg, e.instance, e.log)
+	cfg := parts.BusConfig(e.cfg, e.instance, e.log)
 	if len(cfg.Brokers) == 0 {
-		cfg.SASL = embeddedLogin(e.cfg)
+		cfg.SASL = parts.BrokerLogin(e.cfg)
 		b, err := bus.StartBroker(ctx, bus.BrokerConfig{
-			Dir: brokerDir(e.cfg), Listen: e.cfg.Kafka.EmbeddedListen, Login: cfg.SASL, Log: e.log,
+			Dir: parts.BrokerDir(e.cfg), Listen: e.cfg.Kafka.EmbeddedListen, Login: cfg.SASL, Log: e.log,
 		})
 		if err != nil {
 			return err
@@ -383,7 +357,7 @@ func (e *Engine) openProvider(context.Context) error {
 	if e.provider != nil || e.cfg.Money.URL == "" {
 		return nil // New refuses the role payout without a provider
 	}
-	cfg := moneyConfig(e.cfg, e.log)
+	cfg := parts.MoneyConfig(e.cfg, e.log)
 	cfg.Metrics = e.metrics
 	c, err := money.New(cfg)
 	if err != nil {
@@ -394,7 +368,6 @@ func (e *Engine) openProvider(context.Context) error {
 	return nil
 }
 
-// queueIsHere reports whether the work queue is in this process.
 func queueIsHere(cfg config.Config) bool { return cfg.Redis.URL == "" || !cfg.Redis.Stream.Enabled }
 
 // alone reports whether no other instance can have dispatched anything.
@@ -627,7 +600,7 @@ func (e *Engine) bindAPI(ctx context.Context) error {
 	e.server, err = bind(web.ServerConfig{
 		Without: without, Listen: e.cfg.HTTP.Listen, Origins: e.cfg.HTTP.AllowedOrigins,
 		TLSCert: e.cfg.HTTP.TLSCert, TLSKey: e.cfg.HTTP.TLSKey,
-		Limits: web.Limits{Connections: apiConnections(e.cfg, openFilesMax())},
+		Limits: web.Limits{Connections: parts.APIConnections(e.cfg, parts.OpenFilesMax())},
 	})
 	return err
 }
@@ -638,7 +611,6 @@ var probePaths = []string{"/healthz", "/readyz", "/metrics"}
 
 const probeConnections = 64
 
-// promotions returns the operations on promotions, for the API and for schedules.
 func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	maxRetries := e.cfg.Money.MaxRetries
 	return campaign.NewPromotions(campaign.PromotionsConfig{
@@ -648,7 +620,6 @@ func (e *Engine) promotions(ids *service.IDs) *campaign.Promotions {
 	})
 }
 
-// startMonitor starts to watch the parts that this instance depends on.
 func (e *Engine) startMonitor(ctx context.Context) {
 	e.pulse = &pulse{parts: map[string]func(context.Context) error{
 		partStore: e.store.Ping, partQueue: e.queue.Ping, partKafka: e.bus.Ping,
@@ -683,7 +654,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		return err
 	}
 	handler := api.New(api.Config{
-		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(apiConnections(e.cfg, openFilesMax())*4/5, 1)),
+		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(parts.APIConnections(e.cfg, parts.OpenFilesMax())*4/5, 1)),
 		Pages:    pages,
 		Verifier: verifier, IDs: ids,
 		WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
@@ -738,7 +709,6 @@ func Console() (map[string]http.Handler, error) {
 	return handlers, nil
 }
 
-// shownSettings returns the settings with secrets masked.
 func shownSettings(cfg config.Config) []client.Setting {
 	values := cfg.Values()
 	shown := make([]client.Setting, len(values))

@@ -54,7 +54,6 @@ type heartbeatConfig struct {
 	log      obs.Log
 }
 
-// newHeartbeat returns a heartbeat that writes nothing before Start.
 func newHeartbeat(cfg heartbeatConfig) *heartbeat {
 	cfg.log = cfg.log.For(obs.Engine)
 	h := &heartbeat{heartbeatConfig: cfg}
@@ -132,7 +131,6 @@ func (h *heartbeat) beat(ctx context.Context) (int, error) {
 	return alive, err
 }
 
-// errNoHeartbeat says how an instance is found to be dead.
 var errNoHeartbeat = errors.New("its heartbeats ended, and it did not say that it stops; others take over its work when its leases expire")
 
 // remove removes the row. If it fails, the instance counts as alive until

@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
@@ -22,7 +23,6 @@ const couponProtocolMigration = 11
 // couponsMigration adds coupons. Instances of an earlier schema issue none.
 const couponsMigration = 4
 
-// upgradeInterval separates the checks for instances of an older schema.
 const upgradeInterval = time.Second
 
 // Migrate brings the schema of the configured database up to date. An embedded
@@ -43,13 +43,13 @@ func offline(ctx context.Context, cfg config.Config, do func(instance string, s 
 	}
 	instance := service.InstanceID()
 	if cfg.Database.URL == "" {
-		lock, err := lockDir(cfg.Data.Dir, instance)
+		lock, err := parts.LockDir(cfg.Data.Dir, instance)
 		if err != nil {
 			return err
 		}
-		defer lock.release()
+		defer lock.Release()
 	}
-	s, err := OpenStore(ctx, cfg, instance, obs.Log{})
+	s, err := parts.OpenStore(ctx, cfg, instance, nil, obs.Log{})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,6 @@ type migratedRows interface {
 	InstanceAlive(ctx context.Context) ([]string, error)
 }
 
-// migrate migrates an open store, see Migrate.
 func migrate(ctx context.Context, cfg config.Config, instance string, s migratedRows, waiting func([]string) error) error {
 	if cfg.Database.URL != "" {
 		if err := waitForOlder(ctx, cfg, instance, s, waiting); err != nil {
@@ -104,7 +103,7 @@ func migrate(ctx context.Context, cfg config.Config, instance string, s migrated
 func waitForOlder(ctx context.Context, cfg config.Config, instance string, s migratedRows, waiting func([]string) error) error {
 	var told []string
 	for {
-		schema, err := postgres.Inspect(ctx, postgresConfig(cfg, instance, obs.Log{}))
+		schema, err := postgres.Inspect(ctx, parts.PostgresConfig(cfg, instance, obs.Log{}))
 		if err != nil || schema.SchemaVersion < couponsMigration || schema.SchemaVersion >= couponProtocolMigration {
 			return err
 		}

@@ -66,7 +66,6 @@ var outages = map[string]outage{
 	partKafka: {partKafka, "Kafka", "its records wait until it does; payouts in the database are paid"},
 }
 
-// reason says why a part is unavailable, and what that means.
 func (o outage) reason(err error) string {
 	if reason := service.Refusal(err, o.server, "this instance needs", o.effect); reason != "" {
 		return reason
@@ -77,7 +76,6 @@ func (o outage) reason(err error) string {
 	return o.server + " did not answer within 1 s: " + o.effect
 }
 
-// run checks until ctx ends.
 func (m *monitor) run(ctx context.Context) {
 	m.began, m.silent = time.Now(), make(map[string]int)
 	for ctx.Err() == nil {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -80,7 +80,7 @@ func TestLease(t *testing.T) {
 		l, rows, lost := held(t)
 		rows.set(func() { rows.owner, rows.until = "host-2/x", time.Now().Add(time.Hour) })
 		time.Sleep(time.Minute)
-		if len(lost) != 1 || !errors.Is(<-lost, ErrInUse) {
+		if len(lost) != 1 || !errors.Is(<-lost, parts.ErrInUse) {
 			t.Error("the loss was not reported")
 		}
 		l.release()
@@ -100,21 +100,8 @@ func TestLease(t *testing.T) {
 	fixture.OnFakeTime(t, "ALivingHolderRefusesAndIsNamed", func(t *testing.T) {
 		rows := &fakeLeases{owner: "living-7/x", until: time.Now().Add(time.Hour)}
 		_, err := takeAbandonedLease(t.Context(), rows, "n", "host-1", func(error) {}, obs.Log{})
-		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "living-7") {
+		if !errors.Is(err, parts.ErrInUse) || !strings.Contains(err.Error(), "living-7") {
 			t.Errorf("error %v", err)
 		}
 	})
-}
-
-// TestReleaseWhileAChildStarts gives the file of a lock a second descriptor, as a child
-// process has it between fork and exec.
-func TestReleaseWhileAChildStarts(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	lock := fixture.Must(lockDir(dir, "host-1"))(t)
-	child := fixture.Must(syscall.Dup(int(lock.file.Fd())))(t)
-	defer syscall.Close(child)
-	lock.release()
-	lock = fixture.Must(lockDir(dir, "host-2"))(t)
-	lock.release()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 // MarkRestored records in the configured database that it was restored from a
@@ -14,7 +15,7 @@ import (
 // every payout is looked up before it is charged. New instances do so immediately,
 // and running ones within ten seconds. MarkRestored returns the time of the mark.
 func MarkRestored(ctx context.Context, cfg config.Config) (time.Time, error) {
-	s, err := OpenStore(ctx, cfg, "doctor", obs.Log{})
+	s, err := parts.OpenStore(ctx, cfg, "doctor", nil, obs.Log{})
 	if err != nil {
 		return time.Time{}, err
 	}

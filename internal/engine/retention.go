@@ -121,7 +121,6 @@ func (r *retention) round(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// named begins an error with the rows that it is about.
 func named(rows string, err error) error {
 	if err == nil {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -264,7 +265,7 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 	ctx := t.Context()
 	cfg := config.Default()
 	cfg.Data.Dir, cfg.Money.URL, cfg.Retention.Coupons = t.TempDir(), "http://127.0.0.1:9", 72*time.Hour
-	rows := fixture.Must(sqlite.Open(ctx, sqlitePath(cfg)))(t)
+	rows := fixture.Must(sqlite.Open(ctx, parts.SQLitePath(cfg)))(t)
 	fixture.OK(t, rows.Migrate(ctx))
 	closed := time.Now().Add(-90 * time.Hour)
 	fixture.Must(rows.TemplateCreate(ctx, reward.CouponTemplate{

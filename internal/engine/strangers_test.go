@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -102,38 +99,4 @@ func TestBrokerRefusesStrangers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestDataDirIsClosed checks that other users read nothing of what an instance stores,
-// also where a directory and files of an earlier version exist, and that it says so
-// when they may enter the directory.
-func TestDataDirIsClosed(t *testing.T) {
-	for name, mode := range map[string]fs.FileMode{"Open": 0o755, "Closed": 0o700} {
-		t.Run(name, func(t *testing.T) {
-			cfg := config.Default()
-			cfg.Data.Dir, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), "http://127.0.0.1:9"
-			before := syscall.Umask(0o022)
-			defer syscall.Umask(before)
-			fixture.OK(t, os.MkdirAll(filepath.Join(cfg.Data.Dir, "kafka"), 0o755))
-			fixture.OK(t, os.Chmod(cfg.Data.Dir, mode))
-			for _, old := range []string{"largesse.db", "lock", "kafka/old.json"} {
-				fixture.OK(t, os.WriteFile(filepath.Join(cfg.Data.Dir, old), nil, 0o644))
-			}
-			var out fixture.Buffer
-			log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
-			start(t, cfg, log, WithoutListener())
-			for _, path := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm", "lock", "kafka", "kafka/old.json"} {
-				stat := fixture.Must(os.Stat(filepath.Join(cfg.Data.Dir, path)))(t)
-				if stat.Mode().Perm()&0o077 != 0 {
-					t.Errorf("%s is open to others: %v", path, stat.Mode())
-				}
-			}
-			if warned := strings.Contains(out.String(), "is open to other users"); warned != (name == "Open") {
-				t.Errorf("warned: %v\n%s", warned, out.String())
-			}
-			if doctor := verdict(t, lookAtData(t.Context(), cfg), "data.access"); (doctor == CheckWarn) != (name == "Open") {
-				t.Errorf("doctor: %q", doctor)
-			}
-		})
-	}
 }

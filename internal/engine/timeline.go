@@ -99,7 +99,6 @@ func (r *recorder) next(ctx context.Context) (end time.Time, wait time.Duration)
 	return end, end.Sub(now)
 }
 
-// record stores the points of the step that begins at begin.
 func (r *recorder) record(ctx context.Context, begin time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
@@ -154,12 +153,10 @@ func (r *recorder) promotions(sums obs.TimelineSums, begin time.Time) []store.Pr
 	return points
 }
 
-// waiting returns how many payouts of a promotion wait.
 func waiting(v *store.PromotionView) int64 {
 	return v.Counts.Payouts[reward.Ready] + v.Counts.Payouts[reward.Queued] + v.Counts.Payouts[reward.Retrying]
 }
 
-// templates returns the points of the templates for which anything happened.
 func (r *recorder) templates(ctx context.Context, sums obs.TimelineSums, begin time.Time) []store.TemplatePoint {
 	points := make([]store.TemplatePoint, 0, len(sums.Templates))
 	lines := 0

@@ -49,7 +49,6 @@ func (e *Engine) openTopics(ctx context.Context) error {
 	return nil
 }
 
-// late reports that the topics are not there yet.
 func (k *topicKeeper) late() {
 	k.troubles.Set(obs.PartTopics, "the Kafka brokers did not create or describe the topics in time: records and coupon requests of mode KAFKA wait; "+
 		"this instance tries again for 10 minutes and then stops; check the load of the brokers, or create the topics yourself")

@@ -1,4 +1,4 @@
-package engine
+package parts
 
 import (
 	"syscall"
@@ -10,9 +10,9 @@ import (
 // everything except connections to callers, the provider and the database.
 const filesAside = 500
 
-// openFilesMax returns the limit of open files of this process. Go has already raised
+// OpenFilesMax returns the limit of open files of this process. Go has already raised
 // it to the hard limit.
-func openFilesMax() int {
+func OpenFilesMax() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 1 << 20 // unknown: no limit
@@ -20,14 +20,13 @@ func openFilesMax() int {
 	return int(min(limit.Cur, 1<<30))
 }
 
-// apiConnections returns the maximum number of connections to the API:
+// APIConnections returns the maximum number of connections to the API:
 // http.max-connections, reduced so that the limit of open files leaves enough for
 // everything else. Otherwise, callers could use up the files that the instance
 // needs to reach its servers.
-func apiConnections(cfg config.Config, files int) int {
+func APIConnections(cfg config.Config, files int) int {
 	left := files - cfg.Money.MaxConcurrency - cfg.Database.MaxConnections - cfg.Database.ReadConnections - filesAside
 	return min(cfg.HTTP.MaxConnections, max(left, apiConnectionsMin))
 }
 
-// apiConnectionsMin is the number of connections that the API has in any case.
 const apiConnectionsMin = 10

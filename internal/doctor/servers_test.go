@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -20,9 +20,11 @@ import (
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -35,18 +37,6 @@ func execSQL(ctx context.Context, t *testing.T, url string, statements ...string
 		if _, err := db.Exec(ctx, sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
-	}
-}
-
-// onServers returns a function that configures instances which share a schema of
-// PostgreSQL and keys of Redis.
-func onServers(t *testing.T) func(cfg *config.Config) {
-	t.Helper()
-	schema, redis := fixture.NewSchema(t), fixture.Address(t, fleet.VariableRedis)
-	keys := fixture.Keys(t, redis)
-	return func(cfg *config.Config) {
-		cfg.Database.URL, cfg.Database.MaxConnections, cfg.Coupon.ConsumerConcurrency = schema, 6, 2
-		cfg.Redis.URL, cfg.Redis.KeyPrefix = redis, keys
 	}
 }
 
@@ -67,14 +57,14 @@ func TestDoctorPostgres(t *testing.T) {
 		t.Parallel()
 		cfg := smallDatabase(fixture.NewSchema(t))
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "database.schema")
-		fixture.OK(t, Migrate(t.Context(), cfg, nil))
+		fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 		checks := look(t, cfg.Database.URL)
 		onlyBut(t, checks, CheckOK)
 		if verdict(t, checks, "instances") != CheckOK {
 			t.Errorf("%+v", checks)
 		}
 
-		rows := fixture.Must(OpenStore(t.Context(), cfg, "test", obs.Log{}))(t)
+		rows := fixture.Must(parts.OpenStore(t.Context(), cfg, "test", nil, obs.Log{}))(t)
 		defer rows.Close()
 		fixture.Must(rows.InstanceHeartbeat(t.Context(), store.Instance{Name: "other-1", Version: "v0", Roles: config.Roles, StartedAt: time.Now()}, time.Minute))(t)
 		onlyBut(t, look(t, cfg.Database.URL), CheckWarn, "instances")
@@ -85,7 +75,7 @@ func TestDoctorPostgres(t *testing.T) {
 	t.Run("ANewerProgramWasThere", func(t *testing.T) {
 		t.Parallel()
 		cfg := smallDatabase(fixture.NewSchema(t))
-		fixture.OK(t, Migrate(t.Context(), cfg, nil))
+		fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 		execSQL(t.Context(), t, cfg.Database.URL, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		onlyBut(t, look(t, cfg.Database.URL), CheckFail, "database.schema")
 	})
@@ -282,7 +272,7 @@ func TestDoctorKafka(t *testing.T) {
 	hour, compact := "3600000", "compact"
 	fixture.Must(admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &hour}, point))(t)
 	fixture.Must(admin.CreateTopic(t.Context(), 2, 1, map[string]*string{"cleanup.policy": &compact}, voucher))(t)
-	client := fixture.Must(bus.Open(t.Context(), busConfig(cfg, "test", obs.Log{})))(t)
+	client := fixture.Must(bus.Open(t.Context(), parts.BusConfig(cfg, "test", obs.Log{})))(t)
 	defer client.Close()
 	fixture.OK(t, client.EnsureTopics(t.Context()))
 	checks := lookAtKafka(t.Context(), cfg)
@@ -308,13 +298,13 @@ func TestDoctorKafka(t *testing.T) {
 func TestTheUpgradeWaitsForOlderInstances(t *testing.T) {
 	t.Parallel()
 	cfg := smallDatabase(fixture.NewSchema(t))
-	fixture.OK(t, Migrate(t.Context(), cfg, nil))
+	fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 8", "ALTER TABLE instances DROP COLUMN troubles",
 		`INSERT INTO instances (name, version, roles, pools, started_at, seen_at, alive_until)
 VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('dead-1', '0', '[]', '[]', now(), now(), now() - interval '1 s')`)
 	waits, done := make(chan []string, 10), make(chan error, 1)
 	go func() {
-		done <- Migrate(t.Context(), cfg, func(instances []string) error {
+		done <- engine.Migrate(t.Context(), cfg, func(instances []string) error {
 			waits <- instances
 			return nil
 		})
@@ -329,8 +319,8 @@ VALUES ('old-1', '0', '[]', '[]', now(), now(), now() + interval '1 hour'), ('de
 	}
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM instances")
 	fixture.OK(t, <-done)
-	fixture.OK(t, Migrate(t.Context(), cfg, nil))
+	fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 	// A schema before coupons may have no table of instances.
 	execSQL(t.Context(), t, cfg.Database.URL, "DELETE FROM goose_db_version WHERE version_id >= 2", "DROP TABLE instances")
-	fixture.OK(t, Migrate(t.Context(), cfg, nil))
+	fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 }

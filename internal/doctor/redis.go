@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -11,20 +11,19 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 )
 
-// memoryFull is the fraction of maxmemory above which Doctor warns.
 const memoryFull = 0.8
 
-// slots is the number of slots of a Redis Cluster.
 const slots = 16_384
 
 func lookAtRedis(ctx context.Context, cfg config.Config) []Check {
 	if cfg.Redis.URL == "" {
 		return []Check{passed("redis", "not needed: the work queue is in the process of the instance")}
 	}
-	facts, err := redisstream.Inspect(ctx, redisConfig(cfg, obs.Log{}))
+	facts, err := redisstream.Inspect(ctx, parts.RedisConfig(cfg, obs.Log{}))
 	if err != nil {
 		return []Check{passed("redis", "%s", reason(ctx, err)).
 			but(CheckFail, "%s", redisAdvice(err))}
@@ -32,7 +31,6 @@ func lookAtRedis(ctx context.Context, cfg config.Config) []Check {
 	return judgeRedis(facts, cfg)
 }
 
-// redisAdvice returns the advice for servers that cannot be used.
 func redisAdvice(err error) string {
 	if _, distrust := errors.AsType[*tls.CertificateVerificationError](err); distrust {
 		return "name the CA of the servers' certificates in redis.ca-file, and check that redis.url has the host names of the certificates"

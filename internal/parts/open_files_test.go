@@ -1,4 +1,4 @@
-package engine
+package parts
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestAPIConnections(t *testing.T) {
 	} {
 		cfg := config.Default()
 		cfg.HTTP.MaxConnections = tc.set
-		if got := apiConnections(cfg, tc.files); got != tc.want {
+		if got := APIConnections(cfg, tc.files); got != tc.want {
 			t.Errorf("%d set, %d files: %d, want %d", tc.set, tc.files, got, tc.want)
 		}
 	}

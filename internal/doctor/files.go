@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/parts"
 )
 
-// expiresSoon is the time before a certificate expires from which Doctor warns.
 const expiresSoon = 14 * 24 * time.Hour
 
 // certificateFiles lists the settings that name certificates. authorityFiles lists
@@ -23,7 +23,6 @@ var (
 	authorityFiles   = []string{"redis.ca-file", "kafka.ca-file", "money.ca-file"}
 )
 
-// secretFiles lists the settings that name files with secrets.
 var secretFiles = []string{
 	"database.password-file", "redis.password-file", "http.tls-key", "kafka.client-key", "kafka.sasl-password-file",
 	"money.client-key", "money.token-file", "money.request.signature-key-file",
@@ -34,7 +33,7 @@ var secretFiles = []string{
 func lookAtFiles(_ context.Context, cfg config.Config, settingsFile string) []Check {
 	checks := append(lookAtCertificates(cfg, time.Now()), lookAtSecrets(cfg, settingsFile)...)
 	if slices.Contains(cfg.Roles, config.RoleAPI) {
-		checks = append(checks, judgeOpenFiles(cfg, openFilesMax()))
+		checks = append(checks, judgeOpenFiles(cfg, parts.OpenFilesMax()))
 	}
 	return checks
 }
@@ -143,7 +142,6 @@ func lookAtSecrets(cfg config.Config, settingsFile string) []Check {
 	return nil
 }
 
-// secretsIn returns the settings whose secrets are in the settings file.
 func secretsIn(cfg config.Config, file string) []string {
 	var held []string
 	for _, s := range config.Settings {
@@ -158,12 +156,11 @@ func secretsIn(cfg config.Config, file string) []string {
 	return held
 }
 
-// connectionsFew is the number of connections below which Doctor warns.
 const connectionsFew = 1000
 
 // judgeOpenFiles checks whether the limit of open files allows http.max-connections.
 func judgeOpenFiles(cfg config.Config, files int) Check {
-	n := apiConnections(cfg, files)
+	n := parts.APIConnections(cfg, files)
 	c := passed("files.open", "the API may have %d connections (http.max-connections is %d, the limit of open files %d)", n, cfg.HTTP.MaxConnections, files)
 	asked := cfg.Source("http.max-connections") != config.SourceDefault
 	if n < cfg.HTTP.MaxConnections && (asked || n < connectionsFew) {

@@ -1,4 +1,4 @@
-package engine
+package parts
 
 import (
 	"errors"
@@ -27,32 +27,33 @@ const (
 	brokerName   = "kafka"
 )
 
-// brokerDir returns the directory of the embedded broker.
-func brokerDir(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, brokerName) }
+// BrokerDir returns the directory of the embedded broker.
+func BrokerDir(cfg config.Config) string { return filepath.Join(cfg.Data.Dir, brokerName) }
 
 // dataFiles lists the files that instances store in data.dir itself.
 var dataFiles = []string{lockName, databaseName, databaseName + "-journal", databaseName + "-wal", databaseName + "-shm"}
 
-// makeDataDir creates data.dir. It does not change the mode of an existing one, which may
-// be any directory that checkDataDir accepts.
-func makeDataDir(dir string) error {
+// MakeDataDir creates data.dir. It does not change the mode of an existing one, which may
+// be any directory that CheckDataDir accepts.
+func MakeDataDir(dir string) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("creating data.dir failed: %w", err)
 	}
-	return checkDataDir(dir, os.Getuid())
+	return CheckDataDir(dir, os.Getuid())
 }
 
-// unusable says why data.dir cannot be used, and what to do.
-type unusable struct{ found, advice string }
+// UnusableError says why data.dir cannot be used, and what to do.
+type UnusableError struct{ Found, Advice string }
 
-func (u *unusable) Error() string { return u.found + ": " + u.advice }
+// Error returns both.
+func (u *UnusableError) Error() string { return u.Found + ": " + u.Advice }
 
-// checkDataDir refuses a data.dir that user uid cannot use, or in which another user than
+// CheckDataDir refuses a data.dir that user uid cannot use, or in which another user than
 // uid and root decides what the files are: by a symbolic link there, an instance would
 // write to any file that it may write to. It looks at everything that instances store
-// there, and at no other file. A missing directory is usable: makeDataDir creates it.
+// there, and at no other file. A missing directory is usable: MakeDataDir creates it.
 // Both serve and doctor ask it, before they open anything in data.dir.
-func checkDataDir(dir string, uid int) error {
+func CheckDataDir(dir string, uid int) error {
 	link, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -65,18 +66,18 @@ func checkDataDir(dir string, uid int) error {
 		return fmt.Errorf("reading data.dir failed: %w", err)
 	}
 	if !stat.IsDir() {
-		return &unusable{fmt.Sprintf("data.dir %s is not a directory", dir), "set data.dir to a directory"}
+		return &UnusableError{fmt.Sprintf("data.dir %s is not a directory", dir), "set data.dir to a directory"}
 	}
 	for _, of := range []fs.FileInfo{link, stat} {
 		if owner, others := otherOwner(of, uid); others {
-			return &unusable{
+			return &UnusableError{
 				fmt.Sprintf("data.dir %s belongs to the user with ID %d", dir, owner),
 				fmt.Sprintf("run Largesse as that user, or set data.dir to a directory of user %d", uid),
 			}
 		}
 	}
 	if stat.Mode().Perm()&everybodyWrites != 0 {
-		return &unusable{
+		return &UnusableError{
 			fmt.Sprintf("every user of this machine may change data.dir %s (mode %04o)", dir, stat.Mode().Perm()),
 			"run chmod 700 on it, or set data.dir to a new directory in it, which Largesse creates for its own user",
 		}
@@ -97,9 +98,9 @@ func checkDataDir(dir string, uid int) error {
 			case err != nil:
 				return fmt.Errorf("reading data.dir failed: %w", err)
 			case path == top && info.IsDir() && name != brokerName:
-				return &unusable{path + " is a directory, and Largesse stores a file there", "move it away, or set data.dir to another directory"}
+				return &UnusableError{path + " is a directory, and Largesse stores a file there", "move it away, or set data.dir to another directory"}
 			case path == top && info.Mode().IsRegular() && name == brokerName:
-				return &unusable{path + " is not a directory", "move it away, or set data.dir to another directory"}
+				return &UnusableError{path + " is not a directory", "move it away, or set data.dir to another directory"}
 			}
 			return checkStored(path, info, uid)
 		})
@@ -116,16 +117,16 @@ func checkStored(path string, info fs.FileInfo, uid int) error {
 	owner, others := otherOwner(info, uid)
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:
-		return &unusable{path + " is a symbolic link, which Largesse does not follow", "move the file there, or set data.dir to where it is"}
+		return &UnusableError{path + " is a symbolic link, which Largesse does not follow", "move the file there, or set data.dir to where it is"}
 	case !mode.IsRegular() && !mode.IsDir():
-		return &unusable{path + " is neither a file nor a directory", "remove it"}
+		return &UnusableError{path + " is neither a file nor a directory", "remove it"}
 	case others:
-		return &unusable{
+		return &UnusableError{
 			fmt.Sprintf("%s belongs to the user with ID %d", path, owner),
 			fmt.Sprintf("remove it, or make user %d its owner if you know that the content is right", uid),
 		}
 	case mode.Perm()&everybodyWrites != 0:
-		return &unusable{
+		return &UnusableError{
 			fmt.Sprintf("every user of this machine may change %s (mode %04o)", path, mode.Perm()),
 			"remove it, or run chmod o-w on it if you know that the content is right",
 		}
@@ -152,7 +153,7 @@ func allowed(path string, info fs.FileInfo) error {
 		mode |= execute
 	}
 	if err := syscall.Access(path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &unusable{
+		return &UnusableError{
 			fmt.Sprintf("this user cannot read and write %s (%v)", path, err),
 			"make this user its owner, or set data.dir to another directory",
 		}
@@ -160,15 +161,15 @@ func allowed(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// closeDataDir takes the rights of other users away from everything that instances store
+// CloseDataDir takes the rights of other users away from everything that instances store
 // in data.dir, also from what earlier versions stored there. The files that the embedded
 // broker creates later are in a directory that only this user may enter.
-func closeDataDir(cfg config.Config) error {
+func CloseDataDir(cfg config.Config) error {
 	var failed error
 	for _, name := range dataFiles {
 		failed = errors.Join(failed, closePath(filepath.Join(cfg.Data.Dir, name), fileMode))
 	}
-	kafka := brokerDir(cfg)
+	kafka := BrokerDir(cfg)
 	if len(cfg.Kafka.Brokers) == 0 {
 		failed = errors.Join(failed, os.MkdirAll(kafka, dirMode))
 	}
@@ -199,8 +200,8 @@ func closePath(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// openDir returns an error that says that other users may enter or list dir, or nil.
-func openDir(dir string) error {
+// CheckClosed returns an error that says that other users may enter or list dir, or nil.
+func CheckClosed(dir string) error {
 	stat, err := os.Stat(dir)
 	if err != nil || stat.Mode().Perm()&openBits == 0 {
 		return nil //nolint:nilerr // a missing directory is open to nobody

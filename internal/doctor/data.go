@@ -1,10 +1,9 @@
-package engine
+package doctor
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 // The free space that data.dir should have and must have, in bytes.
@@ -32,7 +32,7 @@ func lookAtData(_ context.Context, cfg config.Config) []Check {
 
 // lookAtAccess checks whether other users of this machine may enter data.dir.
 func lookAtAccess(dir string) Check {
-	if err := openDir(dir); err != nil {
+	if err := parts.CheckClosed(dir); err != nil {
 		found, advice, _ := strings.Cut(err.Error(), ": ")
 		return passed("data.access", "%s", found).but(CheckWarn, "%s", advice)
 	}
@@ -42,11 +42,11 @@ func lookAtAccess(dir string) Check {
 // lookAtDir checks whether an instance could use data.dir, or uses it.
 func lookAtDir(dir string) Check {
 	c := passed("data", "data.dir %s is writable and not in use", dir)
-	if err := checkDataDir(dir, os.Getuid()); err != nil {
+	if err := parts.CheckDataDir(dir, os.Getuid()); err != nil {
 		c.Found = oneLine(err)
-		if u, ok := errors.AsType[*unusable](err); ok {
-			c.Found = u.found
-			return c.but(CheckFail, "%s", u.advice)
+		if u, ok := errors.AsType[*parts.UnusableError](err); ok {
+			c.Found = u.Found
+			return c.but(CheckFail, "%s", u.Advice)
 		}
 		return c.but(CheckFail, "let this user read it, or set data.dir to another directory")
 	}
@@ -58,7 +58,7 @@ func lookAtDir(dir string) Check {
 		}
 		return c
 	}
-	holder, err := dirHolder(dir)
+	holder, err := parts.LockHolder(dir)
 	if err != nil {
 		c.Found = oneLine(err)
 		return c.but(CheckWarn, "check the file manually: an instance must be able to lock it")
@@ -72,35 +72,10 @@ func lookAtDir(dir string) Check {
 // skipUnusable returns the check of a part whose files are in a data.dir that cannot be
 // used, or nil. Nothing there is opened: it may be a link of another user.
 func skipUnusable(part, dir string) []Check {
-	if checkDataDir(dir, os.Getuid()) == nil {
+	if parts.CheckDataDir(dir, os.Getuid()) == nil {
 		return nil
 	}
 	return []Check{passed(part, "not checked, because data.dir cannot be used").but(CheckWarn, "correct data.dir first")}
-}
-
-// dirHolder returns the instance that holds the lock of a data directory, or "" if no
-// instance does. It takes a shared lock and releases it immediately.
-func dirHolder(dir string) (string, error) {
-	file, err := os.Open(filepath.Join(dir, lockName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("opening the lock of data.dir failed: %w", err)
-	}
-	defer unlock(file)
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	if err == nil {
-		return "", nil
-	}
-	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return "", fmt.Errorf("testing the lock of data.dir %s failed: %w", dir, err)
-	}
-	holder, err := io.ReadAll(io.LimitReader(file, 256))
-	if err != nil {
-		return "", fmt.Errorf("reading the lock of data.dir failed: %w", err)
-	}
-	return strings.TrimSpace(string(holder)), nil
 }
 
 // existing returns the directory itself, or its closest parent that exists.
@@ -147,14 +122,14 @@ func judgeDisk(dir string, free uint64) Check {
 // lookAtListen checks whether the embedded broker could listen.
 func lookAtListen(ctx context.Context, cfg config.Config) Check {
 	address := cfg.Kafka.EmbeddedListen
-	if login := embeddedLogin(cfg); login != nil && cfg.Kafka.SASLMechanism == "" {
+	if login := parts.BrokerLogin(cfg); login != nil && cfg.Kafka.SASLMechanism == "" {
 		return passed("kafka", "the embedded broker is for this instance only; set kafka.sasl-mechanism, kafka.sasl-user and kafka.sasl-password-file to publish from other programs")
 	}
 	if host, port, _ := config.HostPort(address); port == 0 {
 		return passed("kafka", "the embedded broker uses any free port of %s", host)
 	}
 	// The instance that uses data.dir probably listens there.
-	if holder, err := dirHolder(cfg.Data.Dir); err == nil && holder != "" {
+	if holder, err := parts.LockHolder(cfg.Data.Dir); err == nil && holder != "" {
 		return passed("kafka", "the embedded broker of %s uses data.dir", holder)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)

@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/service"
 )
 
@@ -29,20 +30,19 @@ func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 		if skipped := skipUnusable("kafka", cfg.Data.Dir); skipped != nil {
 			return skipped
 		}
-		if err := bus.CheckLog(brokerDir(cfg)); err != nil {
+		if err := bus.CheckLog(parts.BrokerDir(cfg)); err != nil {
 			return []Check{passed("kafka", "%s", oneLine(err)).
-				but(CheckFail, "restore %s from a copy; if there is none, move it away, and records that no instance has read are lost", brokerDir(cfg))}
+				but(CheckFail, "restore %s from a copy; if there is none, move it away, and records that no instance has read are lost", parts.BrokerDir(cfg))}
 		}
 		return []Check{lookAtListen(ctx, cfg)}
 	}
-	facts, err := bus.Inspect(ctx, busConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
+	facts, err := bus.Inspect(ctx, parts.BusConfig(cfg, "doctor-"+service.InstanceID(), obs.Log{}))
 	if err != nil {
 		return []Check{passed("kafka", "%s", reason(ctx, err)).but(CheckFail, "%s", kafkaAdvice(err, cfg.Kafka))}
 	}
 	return judgeKafka(facts)
 }
 
-// kafkaAdvice returns the advice for brokers that cannot be used.
 func kafkaAdvice(err error, c config.Kafka) string {
 	_, distrust := errors.AsType[*tls.CertificateVerificationError](err)
 	broken, isBroken := errors.AsType[*net.OpError](err)

@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 )
 
 func lookAtMoney(ctx context.Context, cfg config.Config) []Check {
@@ -21,7 +22,7 @@ func lookAtMoney(ctx context.Context, cfg config.Config) []Check {
 		}
 		return []Check{c}
 	}
-	with := moneyConfig(cfg, obs.Log{})
+	with := parts.MoneyConfig(cfg, obs.Log{})
 	with.Timeout = min(with.Timeout, checkTimeout)
 	client, err := money.New(with)
 	if err != nil {

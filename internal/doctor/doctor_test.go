@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -19,8 +19,10 @@ import (
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/queue/redisstream"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -28,6 +30,7 @@ import (
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/postgres"
 	"github.com/largesse/largesse/internal/store/sqlite"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // verdict is the status of the one check of that name.
@@ -225,7 +228,8 @@ func TestJudgeCodes(t *testing.T) {
 	}
 
 	path, now := filepath.Join(t.TempDir(), "rows.db"), time.Now()
-	s := newRows(t, path)
+	s := storetest.OpenFile(t, path, sqlite.Open)
+	defer s.Close()
 	for id := reward.TemplateID(1); id <= 2; id++ {
 		importID := int64(id)
 		_, err := s.TemplateCreate(t.Context(), reward.CouponTemplate{
@@ -409,7 +413,7 @@ func files(t *testing.T, dir string) map[string]int64 {
 func closedDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	fixture.OK(t, makeDataDir(dir))
+	fixture.OK(t, parts.MakeDataDir(dir))
 	return dir
 }
 
@@ -433,23 +437,23 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = closedDir(t)
-		fixture.OK(t, Migrate(t.Context(), cfg, nil))
+		fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
 		before := files(t, cfg.Data.Dir)
 		onlyBut(t, look(t, cfg), CheckOK)
 		if after := files(t, cfg.Data.Dir); !maps.Equal(before, after) {
 			t.Errorf("before %v, after %v", before, after)
 		}
-		lock := fixture.Must(lockDir(cfg.Data.Dir, "later-1"))(t)
-		lock.release()
+		lock := fixture.Must(parts.LockDir(cfg.Data.Dir, "later-1"))(t)
+		lock.Release()
 	})
 
 	t.Run("InUseIsNoFault", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = closedDir(t)
-		lock := fixture.Must(lockDir(cfg.Data.Dir, "holder-7"))(t)
-		defer lock.release()
-		rows := fixture.Must(OpenStore(t.Context(), cfg, "holder-7", obs.Log{}))(t)
+		lock := fixture.Must(parts.LockDir(cfg.Data.Dir, "holder-7"))(t)
+		defer lock.Release()
+		rows := fixture.Must(parts.OpenStore(t.Context(), cfg, "holder-7", nil, obs.Log{}))(t)
 		defer rows.Close()
 		fixture.OK(t, rows.Migrate(t.Context()))
 		l := fixture.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
@@ -499,8 +503,8 @@ func TestLookAtEmbedded(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data.Dir = t.TempDir()
-		fixture.OK(t, Migrate(t.Context(), cfg, nil))
-		f := fixture.Must(os.OpenFile(sqlitePath(cfg), os.O_RDWR, 0))(t)
+		fixture.OK(t, engine.Migrate(t.Context(), cfg, nil))
+		f := fixture.Must(os.OpenFile(parts.SQLitePath(cfg), os.O_RDWR, 0))(t)
 		// Everything behind the page that lists the tables.
 		info := fixture.Must(f.Stat())(t)
 		const page = 4096
@@ -564,7 +568,10 @@ func TestLookAtProbes(t *testing.T) {
 	cfg.Data.Dir, cfg.Money.URL = closedDir(t), "http://127.0.0.1:9"
 	cfg.HTTP.Listen, cfg.HTTP.ProbeListen, cfg.Kafka.EmbeddedListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	onlyBut(t, lookAtHTTP(t.Context(), cfg), CheckOK)
-	cfg.HTTP.ProbeListen = start(t, cfg, obs.Log{}).probes.Addr()
+	cfg.HTTP.ProbeListen = fixture.FreeAddress(t)
+	e := fixture.Must(engine.New(cfg, obs.Log{}))(t)
+	fixture.OK(t, e.Start(t.Context()))
+	defer e.Stop()
 	checks := lookAtHTTP(t.Context(), cfg)
 	onlyBut(t, checks, CheckOK)
 	if want := "the listener for probes of a running instance listens on " + cfg.HTTP.ProbeListen; checks[1].Found != want {
@@ -582,7 +589,7 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("ContinuesDespiteWrongSettings", func(t *testing.T) {
 		t.Parallel()
-		checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+		checks := fixture.Must(Run(t.Context(), Params{Settings: config.LoadParams{Flags: map[string]string{
 			"data.dir": t.TempDir(), "redis.stream.lease-seconds": "3", "redis.url": "http://:sekret@nowhere", "roles": "api", "log.level": "loud", "http.listen": "127.0.0.1:0",
 		}}}))(t)
 		for name, want := range map[string]CheckStatus{
@@ -601,7 +608,7 @@ func TestDoctor(t *testing.T) {
 
 	t.Run("NeedsItsFile", func(t *testing.T) {
 		t.Parallel()
-		if checks, err := Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{File: filepath.Join(t.TempDir(), "none.yaml")}}); err == nil {
+		if checks, err := Run(t.Context(), Params{Settings: config.LoadParams{File: filepath.Join(t.TempDir(), "none.yaml")}}); err == nil {
 			t.Errorf("%+v", checks)
 		}
 	})
@@ -645,7 +652,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("ClosedPortsAreToldWithoutPasswords", func(t *testing.T) {
 		t.Parallel()
 		const closed = "127.0.0.1:1"
-		checks := fixture.Must(Doctor(t.Context(), DoctorParams{Settings: config.LoadParams{Flags: map[string]string{
+		checks := fixture.Must(Run(t.Context(), Params{Settings: config.LoadParams{Flags: map[string]string{
 			"database.url": "postgres://u:sekret@" + closed + "/x", "redis.url": "redis://u:sekret@" + closed,
 			"kafka.brokers": closed, "money.url": "http://" + closed, "http.listen": "127.0.0.1:0",
 		}}}))(t)

@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
@@ -30,7 +31,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	if cfg.Database.URL == "" {
 		return lookAtSQLite(ctx, cfg)
 	}
-	facts, err := postgres.Inspect(ctx, postgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
+	facts, err := postgres.Inspect(ctx, parts.PostgresConfig(cfg, "doctor "+service.InstanceID(), obs.Log{}))
 	if unfit, ok := errors.AsType[*postgres.UnfitError](err); ok {
 		return []Check{passed(unfit.Check, "%s", unfit.Found).but(CheckFail, "%s", unfit.Advice)}
 	}
@@ -49,7 +50,6 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 	return slices.Concat(judgePostgres(facts, max(len(living), 1), cfg), judgeInstances(instances, version), judgeCodes(missingCodes(templates)))
 }
 
-// databaseAdvice returns the advice for a PostgreSQL that cannot be used.
 func databaseAdvice(err error) string {
 	if _, distrust := errors.AsType[*tls.CertificateVerificationError](err); distrust {
 		return "name the CA of the server's certificate in database.url (&sslrootcert=/path/ca.pem), and check that database.url has the host name of the certificate"
@@ -61,7 +61,7 @@ func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
 	if skipped := skipUnusable("database", cfg.Data.Dir); skipped != nil {
 		return skipped
 	}
-	path := sqlitePath(cfg)
+	path := parts.SQLitePath(cfg)
 	facts, err := sqlite.Inspect(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -88,7 +88,6 @@ func judgeSQLite(path string, f sqlite.Inspection) []Check {
 	return append([]Check{c, judgeSchema(f.SchemaVersion, f.SchemaKnown)}, judgeCodes(f.CodesMissing)...)
 }
 
-// judgeSchema compares the schema version of a database with the one of this program.
 func judgeSchema(version, known int64) Check {
 	c := passed("database.schema", "version %d, the version of this program", version)
 	switch {
@@ -168,7 +167,7 @@ func judgeConnections(f postgres.Inspection, instances int, each config.Database
 // shutdown, and the templates that are not closed.
 func inUse(ctx context.Context, cfg config.Config) ([]store.Instance, []reward.CouponTemplate, error) {
 	cfg.Database.MaxConnections, cfg.Database.ReadConnections = 1, 1
-	rows, err := OpenStore(ctx, cfg, "doctor "+service.InstanceID(), obs.Log{})
+	rows, err := parts.OpenStore(ctx, cfg, "doctor "+service.InstanceID(), nil, obs.Log{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"crypto/tls"

@@ -1,4 +1,7 @@
-package engine
+// Package doctor checks the settings and every part that they name, as an instance would
+// use it, and changes nothing. CheckProvider plays the calls of the Money API, and so
+// makes charges.
+package doctor
 
 import (
 	"context"
@@ -24,7 +27,7 @@ const (
 	CheckFail CheckStatus = "fail"
 )
 
-// Check is the result of one check of Doctor.
+// Check is the result of one check.
 type Check struct {
 	Name   string      `json:"name"` // part and property, e.g. redis.eviction
 	Status CheckStatus `json:"status"`
@@ -32,21 +35,19 @@ type Check struct {
 	Advice string      `json:"advice,omitempty"` // what to do; "" if ok
 }
 
-// passed returns a check with CheckOK.
 func passed(name, found string, args ...any) Check {
 	return Check{Name: name, Status: CheckOK, Found: fmt.Sprintf(found, args...)}
 }
 
-// but returns the check with another status and an advice.
 func (c Check) but(status CheckStatus, advice string, args ...any) Check {
 	c.Status, c.Advice = status, fmt.Sprintf(advice, args...)
 	return c
 }
 
-// DoctorParams configures Doctor.
-type DoctorParams struct {
+// Params configures Run.
+type Params struct {
 	Settings config.LoadParams
-	// Version is the version of this program. Doctor compares it with those of
+	// Version is the version of this program. Run compares it with those of
 	// running instances.
 	Version string
 }
@@ -61,11 +62,11 @@ type examination struct {
 	look     func(ctx context.Context, cfg config.Config) []Check
 }
 
-// Doctor checks the settings and every part that they name, as an Engine would use
+// Run checks the settings and every part that they name, as an Engine would use
 // it, and changes nothing. It returns the checks in the order of the parts. An
 // error means that nothing could be checked: the settings file cannot be read, or
 // ctx has ended.
-func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
+func Run(ctx context.Context, p Params) ([]Check, error) {
 	cfg, warnings, problems, err := config.Examine(p.Settings)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,6 @@ func Doctor(ctx context.Context, p DoctorParams) ([]Check, error) {
 	return slices.Concat(judgeSettings(cfg, warnings, problems), slices.Concat(found...)), nil
 }
 
-// leaseSetting has its own check.
 const leaseSetting = "redis.stream.lease-seconds"
 
 func judgeSettings(cfg config.Config, warnings []string, problems []config.Problem) []Check {
@@ -130,7 +130,6 @@ func judgeSettings(cfg config.Config, warnings []string, problems []config.Probl
 	return append(checks, lease)
 }
 
-// skewAllowed is the clock difference above which Doctor warns.
 const skewAllowed = time.Second
 
 // judgeClock compares a server's clock with the one of this machine. Dispatching stops

@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/largesse/largesse/internal/config"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/obs"
+	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 )
@@ -41,7 +42,7 @@ const (
 // settings, and returns what it found. It makes charges, on a promotion ID that no
 // promotion has.
 func CheckProvider(ctx context.Context, cfg config.Config, p ProviderCheckParams) ([]Check, error) {
-	client, err := money.New(moneyConfig(cfg, obs.Log{}))
+	client, err := money.New(parts.MoneyConfig(cfg, obs.Log{}))
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,6 @@ func checkPromotion() reward.PromotionID {
 	}
 }
 
-// trial is one run of CheckProvider.
 type trial struct {
 	ctx       context.Context
 	cfg       config.Config
@@ -86,7 +86,6 @@ type trial struct {
 
 func (t *trial) add(c Check) { t.checks = append(t.checks, c) }
 
-// next returns a charge with a key that no other has.
 func (t *trial) next() money.Charge {
 	t.target++
 	return money.Charge{PromotionID: t.promotion, TargetID: t.target, UserID: t.with.User, Amount: checkAmount, Currency: t.payable.First()}
@@ -110,6 +109,17 @@ func (t *trial) note(c money.Charge, a money.Answer, took time.Duration) {
 	if t.paid[c.TargetID] == "" {
 		t.paid[c.TargetID] = a.TransactionKey
 	}
+}
+
+// atOnce makes charges at the same time.
+func (t *trial) atOnce(charges []money.Charge) []money.Answer {
+	answers := make([]money.Answer, len(charges))
+	var all sync.WaitGroup
+	for i, c := range charges {
+		all.Go(func() { answers[i] = t.charge(c) })
+	}
+	all.Wait()
+	return answers
 }
 
 func (t *trial) lookup(c money.Charge) money.LookupResult {
@@ -158,12 +168,10 @@ func (t *trial) run() {
 	}
 }
 
-// looksUp reports whether the provider has lookups.
 func (t *trial) looksUp() bool {
 	return t.cfg.Money.Request.Path == "" || t.cfg.Money.Lookup.Path != ""
 }
 
-// described describes a response in one line.
 func described(a money.Answer) string {
 	if a.Status == 0 {
 		if a.Err == nil {
@@ -178,7 +186,6 @@ func described(a money.Answer) string {
 	return text + " " + a.Code
 }
 
-// cure says what to do so that a charge is paid.
 func (t *trial) cure(a money.Answer) string {
 	switch {
 	case a.Class == reward.AnswerNotSent:
@@ -233,15 +240,9 @@ func (t *trial) repeats(c money.Charge, key string) {
 	}
 }
 
-// together sends a charge several times at once.
 func (t *trial) together() {
 	c := t.next()
-	answers := make([]money.Answer, checkTogether)
-	var all sync.WaitGroup
-	for i := range answers {
-		all.Go(func() { answers[i] = t.charge(c) })
-	}
-	all.Wait()
+	answers := t.atOnce(slices.Repeat([]money.Charge{c}, checkTogether))
 	var keys []string
 	for _, a := range answers {
 		if a.Class == reward.AnswerPaid && !slices.Contains(keys, a.TransactionKey) {
@@ -266,7 +267,6 @@ func (t *trial) together() {
 	}
 }
 
-// known looks up a charge that was made.
 func (t *trial) known(c money.Charge, key string) {
 	t.add(judgeKnown("lookup.known", t.lookup(c), key,
 		"find every charge by its Idempotency-Key as soon as it is made: after \"not found\", Largesse tells people that nothing was paid"))
@@ -286,7 +286,6 @@ func judgeKnown(name string, found money.LookupResult, key, advice string) Check
 		but(CheckFail, `answer GET /v1/transactions/{key} with 200 and {"transactionKey": "…"}, or payouts in UNKNOWN can never be settled`)
 }
 
-// later looks the first charge up once more, and charges it again.
 func (t *trial) later(c money.Charge, key string) {
 	check := judgeKnown("lookup.later", t.lookup(c), key,
 		"never forget a charge: lookups must find it forever, also after a restart")
@@ -297,7 +296,6 @@ func (t *trial) later(c money.Charge, key string) {
 	t.add(check)
 }
 
-// stranger looks up a key that was never charged.
 func (t *trial) stranger() {
 	switch found := t.lookup(t.next()); {
 	case found.NotFound:
@@ -344,7 +342,6 @@ func (t *trial) lostReply() {
 
 var errNotWaiting = errors.New("the check does not wait for this response")
 
-// typical returns the median duration of the charges so far.
 func (t *trial) typical() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -358,12 +355,7 @@ func (t *trial) burst() {
 	for i := range charges {
 		charges[i] = t.next()
 	}
-	answers := make([]money.Answer, checkBurst)
-	var all sync.WaitGroup
-	for i, c := range charges {
-		all.Go(func() { answers[i] = t.charge(c) })
-	}
-	all.Wait()
+	answers := t.atOnce(charges)
 	keys := map[string]bool{}
 	for _, a := range answers {
 		switch {
@@ -457,7 +449,6 @@ func (t *trial) voucher() {
 	}
 }
 
-// refusals charges a user that the provider refuses.
 func (t *trial) refusals() {
 	if t.with.RefuseUser == "" {
 		t.add(passed("refusal", "not checked").but(CheckWarn, "name a user that the provider refuses, with --refuse-user"))
@@ -485,7 +476,6 @@ func (t *trial) refusals() {
 	}
 }
 
-// malformed sends charges that no provider should pay.
 func (t *trial) malformed() {
 	c := t.next()
 	key := reward.IdempotencyKey(c.PromotionID, c.TargetID)
@@ -515,7 +505,6 @@ func (t *trial) malformed() {
 	t.add(passed("malformed", "malformed charges are refused"))
 }
 
-// credentials charges without credentials, and with wrong ones.
 func (t *trial) credentials() {
 	own := t.cfg.Money.Credentials()
 	if own == (money.Credentials{CAFile: own.CAFile}) {
@@ -523,7 +512,7 @@ func (t *trial) credentials() {
 			but(CheckWarn, "let the provider ask for some, and set money.token-file, money.auth-header or money.client-cert: now everybody who can reach it can pay"))
 		return
 	}
-	with := moneyConfig(t.cfg, obs.Log{})
+	with := parts.MoneyConfig(t.cfg, obs.Log{})
 	for _, try := range []struct {
 		what  string
 		creds money.Credentials

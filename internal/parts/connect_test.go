@@ -1,4 +1,4 @@
-package engine
+package parts
 
 import (
 	"strings"
@@ -19,7 +19,7 @@ func TestMoneyCredentials(t *testing.T) {
 		t.Fatal(err, warnings)
 	}
 	want := money.Credentials{Header: "X-Token", TokenFile: "t", CAFile: "a", CertFile: "c", KeyFile: "k"}
-	if got := moneyConfig(c, obs.Log{}).Credentials; got != want {
+	if got := MoneyConfig(c, obs.Log{}).Credentials; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	_, warnings, err = config.Load(config.LoadParams{Flags: map[string]string{"money.url": "http://pay", "money.token-file": "t"}})

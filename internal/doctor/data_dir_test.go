@@ -1,4 +1,4 @@
-package engine
+package doctor
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/engine"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 )
@@ -65,7 +66,7 @@ func TestUnsafeDataDir(t *testing.T) {
 			if failed < 0 || !strings.Contains(checks[failed].Found, path) || !strings.Contains(checks[failed].Found, tc.says) || checks[failed].Advice == "" {
 				t.Errorf("doctor: %+v", checks)
 			}
-			e := fixture.Must(New(cfg, obs.Log{}, WithoutListener()))(t)
+			e := fixture.Must(engine.New(cfg, obs.Log{}, engine.WithoutListener()))(t)
 			err := e.Start(t.Context())
 			if err == nil {
 				e.Stop()
@@ -83,46 +84,38 @@ func TestUnsafeDataDir(t *testing.T) {
 	}
 }
 
-// TestDataDirOfAnotherUser checks that no instance uses what another user has prepared,
-// at any depth. Only root can give files to others: another user looks at its own files as
-// a third one would.
-func TestDataDirOfAnotherUser(t *testing.T) {
-	t.Parallel()
-	const other = 1
-	for _, path := range []string{"", "lock", "largesse.db", "largesse.db-wal", "kafka", "kafka/meta.json", "kafka/partitions/topic-0/0.dat"} {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			dir := closedDir(t)
-			for _, name := range []string{"lock", "largesse.db", "largesse.db-wal", "kafka/meta.json", "kafka/partitions/topic-0/0.dat"} {
-				fixture.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-				fixture.OK(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+// TestDataDirIsClosed checks that other users read nothing of what an instance stores,
+// also where a directory and files of an earlier version exist, and that it says so
+// when they may enter the directory.
+func TestDataDirIsClosed(t *testing.T) {
+	for name, mode := range map[string]fs.FileMode{"Open": 0o755, "Closed": 0o700} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.Data.Dir, cfg.Money.URL = filepath.Join(t.TempDir(), "data"), "http://127.0.0.1:9"
+			before := syscall.Umask(0o022)
+			defer syscall.Umask(before)
+			fixture.OK(t, os.MkdirAll(filepath.Join(cfg.Data.Dir, "kafka"), 0o755))
+			fixture.OK(t, os.Chmod(cfg.Data.Dir, mode))
+			for _, old := range []string{"largesse.db", "lock", "kafka/old.json"} {
+				fixture.OK(t, os.WriteFile(filepath.Join(cfg.Data.Dir, old), nil, 0o644))
 			}
-			fixture.OK(t, checkDataDir(dir, os.Getuid()))
-			theirs, third := filepath.Join(dir, path), os.Getuid()+2
-			info := fixture.Must(os.Lstat(theirs))(t)
-			if os.Getuid() == 0 {
-				fixture.OK(t, checkDataDir(dir, third)) // root may have made it
-				fixture.OK(t, os.Chown(theirs, other, other))
-				info = fixture.Must(os.Lstat(theirs))(t)
-				if err := checkDataDir(dir, third); err == nil || !strings.Contains(err.Error(), theirs+" belongs to the user with ID") {
-					t.Error(err)
+			var out fixture.Buffer
+			log := fixture.Must(obs.NewLog(&out, "info", "text"))(t)
+			e := fixture.Must(engine.New(cfg, log, engine.WithoutListener()))(t)
+			fixture.OK(t, e.Start(t.Context()))
+			defer e.Stop()
+			for _, path := range []string{"largesse.db", "largesse.db-wal", "largesse.db-shm", "lock", "kafka", "kafka/old.json"} {
+				stat := fixture.Must(os.Stat(filepath.Join(cfg.Data.Dir, path)))(t)
+				if stat.Mode().Perm()&0o077 != 0 {
+					t.Errorf("%s is open to others: %v", path, stat.Mode())
 				}
-				fixture.OK(t, checkDataDir(dir, other)) // the owner may use it
-			} else if err := checkDataDir(dir, third); err == nil || !strings.Contains(err.Error(), dir+" belongs to the user with ID") {
-				t.Error(err)
 			}
-			if err := checkStored(theirs, info, third); err == nil || !strings.Contains(err.Error(), theirs+" belongs to the user with ID") {
-				t.Error(err)
+			if warned := strings.Contains(out.String(), "is open to other users"); warned != (name == "Open") {
+				t.Errorf("warned: %v\n%s", warned, out.String())
+			}
+			if status := verdict(t, lookAtData(t.Context(), cfg), "data.access"); (status == CheckWarn) != (name == "Open") {
+				t.Errorf("doctor: %q", status)
 			}
 		})
-	}
-	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
-	fixture.OK(t, os.Symlink(t.TempDir(), elsewhere))
-	fixture.OK(t, checkDataDir(elsewhere, os.Getuid()))
-	if os.Getuid() == 0 {
-		fixture.OK(t, os.Lchown(elsewhere, other, other))
-	}
-	if err := checkDataDir(elsewhere, os.Getuid()+2); err == nil || !strings.Contains(err.Error(), elsewhere+" belongs to the user with ID") {
-		t.Errorf("a link of another user: %v", err)
 	}
 }

@@ -1,0 +1,9 @@
+package parts
+
+import (
+	"testing"
+
+	"github.com/largesse/largesse/internal/lab/fixture"
+)
+
+func TestMain(m *testing.M) { fixture.Main(m) }
