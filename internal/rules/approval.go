@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -128,6 +129,24 @@ func Unapproved(p reward.Promotion) reward.Promotion {
 	p.ApprovedBy = ""
 	p.Approval.Rounds, p.Approval.Amount, p.Approval.Count = 0, 0, 0
 	return p
+}
+
+// CheckApprover decides who may approve a promotion, or a quantity of coupons: nobody who is
+// one of its authors. Otherwise it returns CodeSamePerson. persons are the names of the caller, see auth.Persons. did says what the authors did.
+func CheckApprover(persons, authors []string, did string) error {
+	for i, name := range persons {
+		for _, author := range authors {
+			if !strings.EqualFold(name, author) {
+				continue
+			}
+			why := reward.Quote(author) + " " + did
+			if i > 0 {
+				why = fmt.Sprintf("the API key of %s was made by %s, and %s", reward.Quote(persons[0]), reward.Quote(author), why)
+			}
+			return reward.NewError(reward.KindConflict, reward.CodeSamePerson, "%s: ask another person to approve it", why)
+		}
+	}
+	return nil
 }
 
 // Approve returns p after by, who has seen revision, has approved all of its targets.

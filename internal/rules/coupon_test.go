@@ -39,6 +39,31 @@ func TestWhatACouponAllows(t *testing.T) {
 	}
 }
 
+func TestHowLongACouponIsHeld(t *testing.T) {
+	t.Parallel()
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for setting, want := range map[time.Duration]struct {
+		lasts  time.Duration
+		status reward.CouponStatus
+		code   string
+		until  time.Time
+	}{
+		0:           {0, reward.CouponIssued, "c", time.Time{}},
+		time.Second: {time.Second, reward.CouponHeld, "", until},
+		time.Hour:   {time.Hour, reward.CouponHeld, "", until},
+	} {
+		template := &reward.CouponTemplate{HoldFor: setting}
+		if lasts := HoldLasts(template); lasts != want.lasts {
+			t.Errorf("with a setting of %v, a hold lasts %v", setting, lasts)
+		}
+		batch := IssueBatch{Requests: []CouponRequest{{Code: "c"}}}
+		c := batch.Coupon(template, Decision{HeldUntil: until})
+		if c.Status != want.status || c.Code != want.code || !c.HeldUntil.Equal(want.until) {
+			t.Errorf("with a setting of %v, the coupon is %+v", setting, c)
+		}
+	}
+}
+
 func TestALeaveIsOfOneLine(t *testing.T) {
 	t.Parallel()
 	line := reward.CouponTemplate{Mode: reward.ModeStream, Path: reward.PathGate, Generation: 2, Settled: 5, Granted: 9, Used: 5, Version: 7}

@@ -366,11 +366,15 @@ func (b *IssueBatch) Coupon(t *reward.CouponTemplate, d Decision) reward.Coupon 
 	if t.ValidFor > 0 {
 		c.ExpiresAt = c.IssuedAt.Add(t.ValidFor)
 	}
-	if t.HoldFor > 0 {
+	if HoldLasts(t) > 0 {
 		c.Code, c.Status, c.HeldUntil = "", reward.CouponHeld, d.HeldUntil
 	}
 	return c
 }
+
+// HoldLasts returns for how long a new coupon of template t is HELD, by the clock of the
+// database. Zero means that it is ISSUED at once.
+func HoldLasts(t *reward.CouponTemplate) time.Duration { return t.HoldFor }
 
 // Unsettled returns the outcome of a request that has no decision.
 func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {

@@ -245,8 +245,8 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 		if issued > 0 {
 			c := b.Coupon(was, rules.Decision{})
 			var hold any
-			if was.HoldFor > 0 {
-				hold = was.HoldFor
+			if lasts := rules.HoldLasts(was); lasts > 0 {
+				hold = lasts
 			}
 			all = append(all, Statement{
 				SQL: t.insertCoupons, Args: []any{id, written, c.IssuedAt, orNull(c.ExpiresAt), int16(c.Status), hold, issued},
@@ -259,7 +259,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 					return err
 				},
 			})
-			if was.HoldFor == 0 && t.dialect.TellIssued != "" {
+			if hold == nil && t.dialect.TellIssued != "" {
 				all = append(all, Statement{SQL: t.dialect.TellIssued, Args: []any{id}})
 			}
 		}
