@@ -23,13 +23,10 @@ import (
 // queue passes spans on to be exported, at most queueMax at a time. It drops and counts
 // the others.
 type queue struct {
-	next    sdk.SpanProcessor
+	sdk.SpanProcessor
 	metrics *obs.Metrics
 	waiting atomic.Int64
 }
-
-// OnStart implements sdk.SpanProcessor.
-func (q *queue) OnStart(ctx context.Context, s sdk.ReadWriteSpan) { q.next.OnStart(ctx, s) }
 
 // OnEnd implements sdk.SpanProcessor. It never blocks.
 func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
@@ -41,14 +38,8 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 		q.metrics.SpansEnded(obs.SpanDropped, 1)
 		return
 	}
-	q.next.OnEnd(s)
+	q.SpanProcessor.OnEnd(s)
 }
-
-// Shutdown implements sdk.SpanProcessor.
-func (q *queue) Shutdown(ctx context.Context) error { return q.next.Shutdown(ctx) }
-
-// ForceFlush implements sdk.SpanProcessor.
-func (q *queue) ForceFlush(ctx context.Context) error { return q.next.ForceFlush(ctx) }
 
 // counted counts the spans that were exported, and reports failures. It returns no
 // error: the SDK would print it.

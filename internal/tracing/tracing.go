@@ -73,7 +73,7 @@ type Tracer struct {
 func New(cfg Config) *Tracer {
 	s := newSender(cfg.Endpoint)
 	q := &queue{metrics: cfg.Metrics}
-	q.next = sdk.NewBatchSpanProcessor(
+	q.SpanProcessor = sdk.NewBatchSpanProcessor(
 		&counted{SpanExporter: otlptrace.NewUnstarted(s), queue: q, report: cfg.Log.For(obs.Traces).Streak("exporting spans failed", "spans exported again")},
 		sdk.WithMaxQueueSize(queueMax), sdk.WithMaxExportBatchSize(batchMax),
 		sdk.WithBatchTimeout(exportInterval), sdk.WithExportTimeout(exportTimeout),
