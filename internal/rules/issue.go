@@ -282,14 +282,15 @@ func (b *IssueBatch) Settle(t reward.CouponTemplate, f Facts) Settlement {
 // Assume decides a batch as if no user had a coupon, nothing of it was settled and the
 // template was open. t may have moved on since it was read. It reports whether every request
 // gets a coupon or is rejected for its own Reason: the settlement is then right if
-// what it assumes is true, and if there is room for the coupons.
+// what it assumes is true, and if there is room for the coupons. With a limit above 1, it
+// assumes nothing: users who ask again have a coupon.
 func (b *IssueBatch) Assume(t reward.CouponTemplate) (Settlement, bool) {
 	if b.Kind == SettleInOrder && len(b.Requests) > 0 {
 		first := slices.MinFunc(b.Requests, func(x, y CouponRequest) int { return cmp.Compare(x.Ticket, y.Ticket) })
 		t.Settled = max(first.Ticket-1, 0) // no gate gives ticket 0
 	}
 	s := b.Settle(t, Facts{Clock: t.OpensAt})
-	return s, len(s.Decisions) > 0 && len(s.Decisions) == len(b.Requests) && !slices.ContainsFunc(s.Decisions, func(d Decision) bool {
+	return s, t.PerUserLimit == 1 && len(s.Decisions) > 0 && len(s.Decisions) == len(b.Requests) && !slices.ContainsFunc(s.Decisions, func(d Decision) bool {
 		return d.Reason != b.Requests[d.At].Storable().Reason
 	})
 }
@@ -383,7 +384,7 @@ func (s *Settlement) Unsettled(b *IssueBatch, r *CouponRequest) RequestOutcome {
 		return s.Shut
 	case b.Kind == SettleInOrder && r.Ticket > s.Template.Settled:
 		return RequestGap
-	case b.Kind == SettleListed && r.Generation >= s.Template.Floor && r.Generation <= s.Template.Generation && neverGiven(&s.Template, s.Was.Settled, r.Ticket):
+	case b.Kind == SettleListed && r.Generation >= s.Was.Floor && r.Generation <= s.Was.Generation && neverGiven(&s.Was, s.Was.Settled, r.Ticket):
 		return RequestNeverGiven
 	}
 	return RequestAlreadySettled

@@ -146,6 +146,7 @@ func TestWhatABatchAssumes(t *testing.T) {
 		"a gap":               {nil, []CouponRequest{request("a", 8, ""), request("b", 10, "")}, false},
 		"no stock":            {func(t *reward.CouponTemplate, _ *IssueBatch) { t.Live = 5 }, []CouponRequest{request("a", 8, "")}, false},
 		"refused":             {func(_ *reward.CouponTemplate, b *IssueBatch) { b.Epoch = 4 }, []CouponRequest{request("a", 8, "")}, false},
+		"a limit above 1":     {func(t *reward.CouponTemplate, _ *IssueBatch) { t.PerUserLimit = 2 }, []CouponRequest{request("a", 8, "")}, false},
 		"nothing":             {nil, nil, false},
 	} {
 		template, b := issuing(), IssueBatch{Epoch: 3, Generation: 2, Requests: tt.requests}

@@ -23,14 +23,13 @@ type settleRecord struct {
 	Generation int64           `json:"generation"`
 	Ticket     int64           `json:"ticket"` // 0 if the request gets the next one
 	Slot       int             `json:"slot"`
-	Held       int             `json:"held"` // of the user before the batch, as Latest
-	Latest     reward.CouponID `json:"latest"`
+	Held       int             `json:"held"` // of the user before the batch
 	Reason     string          `json:"reason"`
 }
 
 // settleColumns are the fields of settleRecord.
 var settleColumns = []string{
-	"place bigint", "id bigint", "user_id text", "code text", "generation bigint", "ticket bigint", "slot integer", "held bigint", "latest bigint", "reason text",
+	"place bigint", "id bigint", "user_id text", "code text", "generation bigint", "ticket bigint", "slot integer", "held bigint", "reason text",
 }
 
 // What a batch of requests $2 of template $1 is decided by, next to the template.
@@ -55,10 +54,11 @@ const (
 // The statements that write a batch. The first one has locked template $1.
 const (
 	// sameRequests returns a row if nothing of records $2 is settled, with $3 by a later
-	// generation either, and the users of new coupons hold what they held.
+	// generation either, and the users of new coupons hold no more than they held. A coupon
+	// that was cancelled leaves them more room: otherwise a batch would not get its turn
+	// while coupons of its users are cancelled.
 	sameRequests = `SELECT t.id FROM coupon_templates t WHERE t.id = $1 AND NOT EXISTS (SELECT 1 FROM :records2 r
-  WHERE r.reason = '' AND (r.held, r.latest) <> (SELECT count(*), coalesce(max(c.id) FILTER (WHERE c.status <> 2), 0)
-    FROM coupons c WHERE c.template_id = $1 AND c.user_id = r.user_id AND c.slot IS NOT NULL)
+  WHERE r.reason = '' AND r.held < (SELECT count(*) FROM coupons c WHERE c.template_id = $1 AND c.user_id = r.user_id AND c.slot IS NOT NULL)
   OR r.ticket > 0 AND ((` + issuedAlready + `) IS NOT NULL OR (SELECT 1` + rejectedAlready + `) IS NOT NULL)
   OR $3 AND (` + issuedLater + `) IS NOT NULL)`
 
@@ -185,7 +185,7 @@ func (t *Tables) settleFacts(ctx context.Context, what string, p *store.CouponSe
 }
 
 // writeSettlement writes what was decided about a batch. It fails with ErrStale if that is not
-// what would be decided now: a request is settled, a user holds something else, or there is no
+// what would be decided now: a request is settled, a user holds more, or there is no
 // room for the coupons.
 func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.CouponSettleParams, b *rules.IssueBatch, s rules.Settlement,
 	existing map[string]reward.Coupon,
@@ -202,6 +202,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 	id, direct, later := int64(was.ID), b.Kind == rules.SettleDirect, b.Kind == rules.SettleListed
 	records := []settleRecord{}
 	issued, rejected, used := 0, 0, 0
+	held := false // a user who gets a coupon had some, which may be cancelled by now
 	byID := make(map[reward.CouponID]*rules.Decision)
 	for i := range s.Decisions {
 		d := &s.Decisions[i]
@@ -212,8 +213,9 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 		record := settleRecord{UserID: r.UserID, Generation: r.Generation, Ticket: d.Ticket, Reason: d.Reason}
 		if d.Reason == "" {
 			issued++
-			record.Place, record.ID, record.Code, record.Slot, record.Held, record.Latest = issued, r.CouponID, r.Code, d.Slot, d.Held, d.Latest
+			record.Place, record.ID, record.Code, record.Slot, record.Held = issued, r.CouponID, r.Code, d.Slot, d.Held
 			byID[r.CouponID] = d
+			held = held || d.Held > 0
 		} else {
 			rejected++
 		}
@@ -237,7 +239,9 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 		int64(was.ValidFor / time.Second),
 	}
 	written := jsonOf(records)
+	var holdings []store.CouponHolding
 	stored, err := t.inTemplate(ctx, what, p.TemplateID, func() []Statement {
+		holdings = nil
 		all := []Statement{
 			{SQL: t.sameRequests, Args: []any{id, written, later}, Must: true},
 			{SQL: t.settleTemplate, Args: counts, Must: true},
@@ -259,6 +263,9 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 					return err
 				},
 			})
+			if held {
+				all = append(all, Statement{SQL: changedHolders, Args: []any{id}, Row: into(&holdings, scanHolding)})
+			}
 			if hold == nil && t.dialect.TellIssued != "" {
 				all = append(all, Statement{SQL: t.dialect.TellIssued, Args: []any{id}})
 			}
@@ -275,7 +282,11 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 		return store.CouponSettleResult{}, err
 	}
 	s.Was.Version, s.Template = stored.Version-grows, stored
-	return store.Settled(&s, b, existing), nil
+	result := store.Settled(&s, b, existing)
+	if held {
+		result.Holdings = holdings
+	}
+	return result, nil
 }
 
 // putOffsets returns the statements that store the next offsets of partitions. An offset never

@@ -124,9 +124,9 @@ func archivedError(c *reward.CouponTemplate) error {
 
 // movePlaces grants $2 places to the gate of template $1, or takes back as many as -$2, if the
 // gate is still the one that the rule has read. Coupons that use promised places change
-// neither sum, so that a grant gets its turn in a rush.
-const movePlaces = `UPDATE coupon_templates SET granted = granted + $2, grants = grants + 1, version = version + 1
-WHERE id = $1 AND archived_at IS NULL AND generation = $3 AND path = $4 AND mode = $5 AND grants = $6 AND granted + $2 >= used
+// neither sum, so that a grant gets its turn in a rush. Places that are used by now stay granted.
+const movePlaces = `UPDATE coupon_templates SET granted = CASE WHEN granted + $2 < used THEN used ELSE granted + $2 END, grants = grants + 1, version = version + 1
+WHERE id = $1 AND archived_at IS NULL AND generation = $3 AND path = $4 AND mode = $5 AND grants = $6
   AND (CAST($2 AS bigint) <= 0 OR live + granted - used + $2 <= total_quantity
     AND (codes_imported = 0 OR issued_total + granted - used + $2 <= codes_imported)) RETURNING id`
 

@@ -277,6 +277,37 @@ func rulesOfMeanwhile(a *arena) {
 		same(a.bundle, "round trips", 1+n, trips)
 		trips = 0
 	}
+	// Coupons of a user that are cancelled before each write delay no batch of the user.
+	a.template(1001, quantity(20), limit(9), reissue)
+	list := asks(1, "a", "a", "a")
+	for i := range list {
+		list[i].CouponID += 6000
+		list[i].Code = list[i].CouponID.String()
+	}
+	a.inOrder(1001, list[:2]...)
+	next := int64(0)
+	cancelling := a.raw.Tables(func(db rows.DB) rows.DB {
+		return meanwhile{db, func() {
+			next++
+			must(a.CouponCancel(a.ctx, list[next-1].CouponID, at(20)))(a)
+		}, &trips}
+	})
+	res := must(cancelling.CouponSettle(a.ctx, store.CouponSettleParams{TemplateID: 1001, Requests: list[2:], Now: at(10)}))(a)
+	same(a.bundle, "told", []string{"issued"}, told(res))
+	same(a.bundle, "round trips", 2, trips)
+	same(a.bundle, "holds", []store.CouponHolding{{UserID: "a", Held: 2, CouponID: list[2].CouponID}}, res.Holdings)
+	// A ticket that no gate gave remains one if the quantity rises meanwhile: its offset is not stored.
+	a.template(1002, quantity(10))
+	forged := asks(1, "a", "b")
+	forged[0].CouponID, forged[0].Code, forged[1].Ticket = 7001, "7001", 500
+	raised := a.raw.Tables(func(db rows.DB) rows.DB {
+		return meanwhile{db, func() { a.set(1002, "coupon_templates", "total_quantity = 1000") }, &trips}
+	})
+	res = must(raised.CouponSettle(a.ctx, store.CouponSettleParams{
+		TemplateID: 1002, Kind: rules.SettleListed, Requests: forged, Offsets: []store.Offset{{Topic: "forged", Next: 7}}, Now: at(10),
+	}))(a)
+	same(a.bundle, "told", []string{"issued", "never given"}, told(res))
+	same(a.bundle, "offsets", 0, len(must(a.OffsetsGet(a.ctx, "forged"))(a)))
 }
 
 // set changes rows of a template. An empty change does nothing.
