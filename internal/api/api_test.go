@@ -57,7 +57,7 @@ type bundle struct {
 
 // newBundle returns an API without a server. Nothing is dispatched.
 // saver saves targets without a stream.
-type saver struct{ store.Store }
+type saver struct{ *faultyStore }
 
 func (s saver) Save(ctx context.Context, _ reward.PromotionType, p store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	return s.PayoutSave(ctx, p)

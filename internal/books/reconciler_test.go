@@ -25,6 +25,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -87,7 +88,7 @@ func (l *chargeList) calls() int {
 
 // comparing is a store that counts its comparisons and delays each of them.
 type comparing struct {
-	store.Store
+	*rows.Tables
 	takes time.Duration
 
 	mu sync.Mutex // protects n
@@ -99,7 +100,7 @@ func (s *comparing) SummaryCompare(ctx context.Context, id reward.PromotionID, r
 	s.n++
 	s.mu.Unlock()
 	time.Sleep(s.takes)
-	return s.Store.SummaryCompare(ctx, id, repair)
+	return s.Tables.SummaryCompare(ctx, id, repair)
 }
 
 func (s *comparing) count() int {
@@ -157,7 +158,7 @@ func newLedger(t *testing.T, n, paid int) *ledger {
 	t.Helper()
 	l := &ledger{t: t, path: filepath.Join(t.TempDir(), "rows.db"), list: &chargeList{}, metrics: obs.NewMetrics(), began: time.Now()}
 	rows := storetest.OpenFile(t, l.path, sqlite.Open)
-	l.rows, l.queue = &comparing{Store: rows}, queue.NewMemory()
+	l.rows, l.queue = &comparing{Tables: rows}, queue.NewMemory()
 	fixture.Must(rows.PromotionCreate(t.Context(), reward.Promotion{
 		ID: promotion, Name: "test", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), WebhookURL: "https://example.com/hook",
 	}))(t)

@@ -35,6 +35,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/tracing"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -68,7 +69,7 @@ type Engine struct {
 
 	closers []func() // called by Stop in reverse order
 	lost    chan error
-	store   store.Store
+	store   *rows.Tables
 	queue   queue.Queue
 	broker  *bus.Broker
 	bus     *bus.Client
@@ -840,7 +841,7 @@ func (e *Engine) Brokers() []string {
 }
 
 // Store returns the open database, for tests and reports.
-func (e *Engine) Store() store.Store { return e.store }
+func (e *Engine) Store() *rows.Tables { return e.store }
 
 // Queue returns the open work queue, for tests.
 func (e *Engine) Queue() queue.Queue { return e.queue }

@@ -22,7 +22,7 @@ import (
 
 // fakeInstances remembers the beats, and can be away.
 type fakeInstances struct {
-	store.Instances // calls that a heartbeat does not make panic
+	instanceRows // calls that a heartbeat does not make panic
 
 	mu    sync.Mutex // protects what follows
 	away  bool

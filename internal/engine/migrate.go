@@ -11,7 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/postgres"
 )
 
@@ -32,12 +32,12 @@ const upgradeInterval = time.Second
 // the older schema is alive. It calls waiting with their names, at first and whenever
 // these change, and ends with its error.
 func Migrate(ctx context.Context, cfg config.Config, waiting func(instances []string) error) error {
-	return offline(ctx, cfg, func(instance string, s store.Store) error { return migrate(ctx, cfg, instance, s, waiting) })
+	return offline(ctx, cfg, func(instance string, s *rows.Tables) error { return migrate(ctx, cfg, instance, s, waiting) })
 }
 
 // offline calls do with the configured database, which no other process may use if it is
 // embedded.
-func offline(ctx context.Context, cfg config.Config, do func(instance string, s store.Store) error) error {
+func offline(ctx context.Context, cfg config.Config, do func(instance string, s *rows.Tables) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func MigrateBack(ctx context.Context, cfg config.Config, version int64) error {
 	if version < OldestSchema {
 		return fmt.Errorf("the schema cannot go back to version %d: the oldest is %d", version, OldestSchema)
 	}
-	return offline(ctx, cfg, func(_ string, s store.Store) error {
+	return offline(ctx, cfg, func(_ string, s *rows.Tables) error {
 		if cfg.Database.URL != "" {
 			alive, err := s.InstanceAlive(ctx)
 			if err != nil {

@@ -153,12 +153,12 @@ func TestRetentionOfPayouts(t *testing.T) {
 
 // stoppingStore stops its caller after a page of payouts was removed.
 type stoppingStore struct {
-	store.Store
+	*rows.Tables
 	stop context.CancelFunc
 }
 
 func (s *stoppingStore) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
-	page, err := s.Store.PayoutForget(ctx, p)
+	page, err := s.Tables.PayoutForget(ctx, p)
 	s.stop()
 	return page, err
 }
@@ -253,7 +253,7 @@ func TestRetentionOfCoupons(t *testing.T) {
 }
 
 func (s *stoppingStore) TemplateForget(ctx context.Context, p store.TemplateForgetParams) (store.TemplateForgotten, error) {
-	page, err := s.Store.TemplateForget(ctx, p)
+	page, err := s.Tables.TemplateForget(ctx, p)
 	s.stop()
 	return page, err
 }
@@ -290,7 +290,7 @@ func TestAnInstanceRemovesOldCoupons(t *testing.T) {
 
 // slowLooks takes a minute to see that a template is not over. The first look fails.
 type slowLooks struct {
-	store.Store
+	retainedRows
 	looks int
 }
 

@@ -19,7 +19,6 @@ import (
 
 // fakeTimelines remembers the points, and can hang.
 type fakeTimelines struct {
-	store.Timelines
 	ahead time.Duration // of the database's clock
 
 	mu     sync.Mutex // protects what follows

@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // costs are the costs of this process, and of the servers, since their start.
@@ -93,14 +94,14 @@ func processorTime() time.Duration {
 
 // startPromotions makes RUNNING promotions with the IDs from first to last. Each
 // waits for one target.
-func startPromotions(ctx context.Context, rows store.Promotions, first, last int) error {
+func startPromotions(ctx context.Context, db *rows.Tables, first, last int) error {
 	expected := int64(1)
 	for ; first <= last; first += store.BatchMax {
 		var rs []store.Registration
 		for id := first; id <= min(last, first+store.BatchMax-1); id++ {
 			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true, ExpectedCount: &expected})
 		}
-		if _, err := rows.PromotionRegister(ctx, rs, reward.Limits{}, time.Now()); err != nil {
+		if _, err := db.PromotionRegister(ctx, rs, reward.Limits{}, time.Now()); err != nil {
 			return err
 		}
 	}

@@ -6,16 +6,17 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // CheckDrop checks the coupons of a template in mode STREAM without cancelled
 // coupons. want is the number of coupons that must be issued.
-func CheckDrop(ctx context.Context, rows store.Coupons, id reward.TemplateID, want int64) ([]Verdict, error) {
+func CheckDrop(ctx context.Context, db *rows.Tables, id reward.TemplateID, want int64) ([]Verdict, error) {
 	users := make(map[string]bool)
 	var count, holes, unordered int64
 	var last reward.Coupon
 	for {
-		page, err := rows.CouponList(ctx, store.CouponListParams{TemplateID: id, AfterTicket: last.Ticket, Limit: store.BatchMax})
+		page, err := db.CouponList(ctx, store.CouponListParams{TemplateID: id, AfterTicket: last.Ticket, Limit: store.BatchMax})
 		if err != nil {
 			return nil, err
 		}
@@ -34,7 +35,7 @@ func CheckDrop(ctx context.Context, rows store.Coupons, id reward.TemplateID, wa
 			break
 		}
 	}
-	t, err := rows.TemplateGet(ctx, id)
+	t, err := db.TemplateGet(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -35,7 +36,7 @@ var inAnHour = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 type office struct {
 	*rapid.T
 	rows       *flowStore
-	store      store.Store // the same rows
+	store      *rows.Tables // the same rows
 	promotions *campaign.Promotions
 	uploads    *campaign.Uploads
 	guard      *Guard
@@ -360,7 +361,7 @@ func (o *office) outcomes() {
 }
 
 // walkApprovals lets four people do what they like, in random orders.
-func walkApprovals(t *testing.T, rows store.Store) {
+func walkApprovals(t *testing.T, rows *rows.Tables) {
 	next := reward.PromotionID(0)
 	ids := service.NewIDs()
 	rapid.Check(t, func(rt *rapid.T) {

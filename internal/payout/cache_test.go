@@ -20,7 +20,7 @@ import (
 )
 
 // clockedRows are a store that has a clock only.
-type clockedRows struct{ store.Store }
+type clockedRows struct{ Store }
 
 func (clockedRows) Clock(context.Context) (time.Time, error) { return time.Now(), nil }
 

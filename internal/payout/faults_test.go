@@ -59,7 +59,7 @@ func (f *faults) do(name string, call func() error) error {
 
 // faultyStore is a store whose writes, and reads between them, can fail.
 type faultyStore struct {
-	store.Store
+	Store
 	faults *faults
 	blind  atomic.Bool // PromotionChanges fails
 	away   atomic.Bool // PayoutFinish fails

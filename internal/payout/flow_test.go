@@ -15,6 +15,7 @@ import (
 	"github.com/largesse/largesse/internal/queue"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -111,7 +112,7 @@ func (dropPublisher) Publish(context.Context, []bus.Record) error { return nil }
 // stage is a flow without Kafka on fake time.
 type stage struct {
 	t        *testing.T
-	store    store.Store
+	store    *rows.Tables
 	queue    queue.Queue
 	provider *ledgerProvider
 	flow     *Flow

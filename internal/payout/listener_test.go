@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/sqlite"
 	"github.com/largesse/largesse/internal/store/storetest"
 )
@@ -39,7 +40,7 @@ func (p *keepPublisher) Publish(_ context.Context, records []bus.Record) error {
 
 // desk is a publish listener over real rows.
 type desk struct {
-	rows      store.Store
+	rows      *rows.Tables
 	queue     queue.Queue
 	publisher *keepPublisher
 	listener  *PublishListener
@@ -241,7 +242,7 @@ func (l namedLogs) LogID(_ context.Context, topic string) (string, error) {
 }
 
 // away is a store that crashes before it stores a dead letter on its own.
-type away struct{ store.Store }
+type away struct{ Store }
 
 func (away) DeadLetterAdd(context.Context, []reward.DeadLetter) error { return errFault }
 

@@ -110,7 +110,7 @@ func (s *stage) with(change func(cfg *Config), publisher bus.Publisher) {
 
 // second returns another instance on the same queue, and on the same database
 // through rows.
-func (s *stage) second(rows store.Store, change func(cfg *Config)) *Flow {
+func (s *stage) second(rows Store, change func(cfg *Config)) *Flow {
 	cfg := s.flow.cfg
 	cfg.Store, cfg.Pool.Instance = rows, "other"
 	change(&cfg)

@@ -327,7 +327,7 @@ func (q *otherRunQueue) Read(ctx context.Context, s queue.Stream, reads []queue.
 
 // hangingBack is a database that does not respond to returns.
 type hangingBack struct {
-	store.Store
+	Store
 	hangs atomic.Bool
 }
 

@@ -30,7 +30,7 @@ func newProducer(s *shared) *Producer {
 }
 
 // Save writes at most store.BatchMax rows of promotions of type t (see
-// store.Payouts.PayoutSave; it sets MaxLen), and adds an entry for each that became
+// rows.Driver.PayoutSave; it sets MaxLen), and adds an entry for each that became
 // QUEUED. After a crash in between, the sweeper returns these rows to READY.
 func (p *Producer) Save(ctx context.Context, t reward.PromotionType, params store.PayoutSaveParams) (store.PayoutSaveResult, error) {
 	params.MaxLen = p.cfg.MaxLen

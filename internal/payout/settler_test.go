@@ -149,7 +149,7 @@ func TestALookupThatWasNotMadeDecidesNothing(t *testing.T) {
 
 // clockStore is a store whose clock differs from that of the instances.
 type clockStore struct {
-	store.Store
+	Store
 	ahead time.Duration // what the clock of the database is ahead
 }
 

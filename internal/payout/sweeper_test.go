@@ -23,7 +23,7 @@ import (
 // endlessCancel is a store in which the cancel of one promotion takes for ever:
 // each chunk takes ten seconds, and there is always another one.
 type endlessCancel struct {
-	store.Store
+	Store
 	id reward.PromotionID
 
 	mu     sync.Mutex // protects chunks
@@ -118,7 +118,7 @@ func (s *stage) soon(d time.Duration, what string, holds func() bool) {
 }
 
 // keeper is a stage that does the housekeeping only, and does not pay.
-func keeper(t *testing.T, rows func(store.Store) store.Store, q func(queue.Queue) queue.Queue) *stage {
+func keeper(t *testing.T, rows func(Store) Store, q func(queue.Queue) queue.Queue) *stage {
 	t.Helper()
 	s := newStage(t, newProvider(nil))
 	s.with(func(cfg *Config) {
@@ -139,7 +139,7 @@ func TestSweeper(t *testing.T) {
 	fixture.OnFakeTime(t, "ALongCancelHoldsNobodyUp", func(t *testing.T) {
 		const huge, other, small reward.PromotionID = 1, 2, 3
 		endless := &endlessCancel{id: huge}
-		s := keeper(t, func(rows store.Store) store.Store { endless.Store = rows; return endless }, nil)
+		s := keeper(t, func(rows Store) Store { endless.Store = rows; return endless }, nil)
 		s.started(huge, 10, 0)
 		s.started(other, 10, 10)
 		s.started(small, 10, 0)
@@ -224,7 +224,7 @@ func TestSweeper(t *testing.T) {
 	fixture.OnFakeTime(t, "EachChunkOfASweepReadsTheStreamBeforeTheRows", func(t *testing.T) {
 		var order sweepOrder
 		s := keeper(t,
-			func(rows store.Store) store.Store { return &orderedStore{rows, &order} },
+			func(rows Store) Store { return &orderedStore{rows, &order} },
 			func(q queue.Queue) queue.Queue {
 				return &queuetest.Hooked{Queue: q, Before: func(_ context.Context, call string, s queue.Stream) error {
 					if call == "Info" {
@@ -352,7 +352,7 @@ func (o *sweepOrder) of(id reward.PromotionID) []int {
 }
 
 type orderedStore struct {
-	store.Store
+	Store
 	order *sweepOrder
 }
 

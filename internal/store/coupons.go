@@ -1,92 +1,11 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
-
-// Coupons stores coupon templates, coupons, rejected requests and draws.
-//
-// These invariants hold at every commit:
-//
-//   - Live of a template is the number of its coupons that are not CANCELLED. Live
-//     and the promised places (Granted less Used) are at most TotalQuantity.
-//   - IssuedTotal of a template is the number of all its coupons. If the template
-//     has imported codes, IssuedTotal and the promised places are at most
-//     CodesImported, and the n-th coupon ever issued has the n-th code.
-//   - Template, generation and ticket are unique over coupons and rejected
-//     requests together.
-//   - An archived template never changes, and no coupon of it is inserted. Its rows may
-//     be gone; the first four properties then hold for the coupons that it had.
-//   - A user has at most PerUserLimit slots at a template. A coupon gets the
-//     lowest free slot, counted from 1, when it is issued. Cancelling the coupon
-//     frees the slot if the template then re-issues after a cancel. Otherwise the
-//     slot stays taken.
-//
-// Version of a template grows by exactly 1 in each transaction that changes what
-// the gate must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink, TemplateReleasePlaces,
-// CouponLeave, CouponCancel, DrawDone, CouponEndHolds that cancelled a coupon,
-// CodesPublish, and each CouponSettle that settled a request. Coupons and rejected
-// requests store the version of their last change.
-//
-// A method that takes one template returns CodeTemplateNotFound if it does not
-// exist. Lists are then empty, and CouponRecount returns zeros. A method that would
-// change an archived template, CodesBegin and RefusalRecord return CodeArchived, but CouponSettle
-// refuses the batch with RefusedArchived.
-type Coupons interface {
-	TemplateCreate(ctx context.Context, t reward.CouponTemplate) (reward.CouponTemplate, error)
-	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	TemplateList(ctx context.Context, before reward.TemplateID, limit int) ([]reward.CouponTemplate, error)
-	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
-	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
-	TemplateTouch(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
-	TemplateAssign(ctx context.Context, ids []reward.TemplateID, owner string) (map[reward.TemplateID]int64, error)
-	TemplateNewGeneration(ctx context.Context, p TemplateNewGenerationParams) (reward.CouponTemplate, bool, error)
-	TemplateGrant(ctx context.Context, p TemplateGrantParams) (reward.CouponTemplate, bool, error)
-	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
-	TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error)
-	TemplateSetFloor(ctx context.Context, id reward.TemplateID, generation int64) (bool, error)
-
-	CouponSettle(ctx context.Context, p CouponSettleParams) (CouponSettleResult, error)
-	CouponLeave(ctx context.Context, p CouponLeaveParams) (CouponLeaveResult, error)
-	CouponLeft(ctx context.Context, id reward.TemplateID, ticket, generation int64, limit int) ([]LineTicket, error)
-	CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (CouponChange, error)
-	CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (reward.Coupon, error)
-	CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error)
-	HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error)
-	CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (CouponChange, int, error)
-	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)
-	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
-	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
-	CouponList(ctx context.Context, p CouponListParams) ([]reward.Coupon, error)
-	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
-	ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error)
-	IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error)
-
-	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (CouponChanges, error)
-	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]CouponHolding) error) error
-	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []LineTicket) ([]bool, error)
-	CouponRecount(ctx context.Context, id reward.TemplateID) (CouponCount, error)
-
-	CodesBegin(ctx context.Context, id reward.TemplateID, importID int64, now time.Time) error
-	CodesStage(ctx context.Context, p CodesStageParams) (TakenCode, error)
-	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (CouponChange, error)
-	CodesDiscard(ctx context.Context, importID int64) error
-	CodesSweep(ctx context.Context, before time.Time, limit int) (int, error)
-
-	EntrantSave(ctx context.Context, id reward.TemplateID, users []string) (added map[string]bool, takes bool, err error)
-	EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (map[string]bool, error)
-	EntrantList(ctx context.Context, id reward.TemplateID, after string, limit int) ([]string, error)
-	DrawsEntered(ctx context.Context, user string, limit int) ([]DrawEntered, error)
-	DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error)
-	DrawDone(ctx context.Context, id reward.TemplateID, epoch int64, list []byte) (bool, error)
-
-	RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, at time.Time) error
-	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]Refusal, error)
-}
 
 // DrawEntered is a draw that a user entered.
 type DrawEntered struct {

@@ -19,14 +19,12 @@ type Names struct {
 func In(root string) *Names { return &Names{root: root, sources: map[string]string{}} }
 
 // Check returns an error for each of the names that does not exist. A name is a function
-// (package.Function), a method or field (package.Type.Member), or the path of a file.
+// (package.Function), a method or field (package.Type.Member), or the path of a file. A
+// package is named by its path in the folder.
 func (n *Names) Check(names string) (missing []error) {
 	for _, name := range strings.Fields(names) {
-		if strings.Contains(name, "/") {
-			if _, err := os.Stat(filepath.Join(n.root, name)); err != nil {
-				missing = append(missing, err)
-			}
-			continue
+		if _, err := os.Stat(filepath.Join(n.root, name)); err == nil {
+			continue // a file
 		}
 		pkg, symbol, _ := strings.Cut(name, ".")
 		if !declares(n.source(pkg), symbol) {

@@ -158,6 +158,30 @@ type Dialect struct {
 //   - Callers pass the time in, so that tests can move it. Methods that use the clock of the
 //     database instead say so.
 //
+// These invariants of coupon templates hold at every commit:
+//
+//   - Live of a template is the number of its coupons that are not CANCELLED. Live and the
+//     promised places (Granted less Used) are at most TotalQuantity.
+//   - IssuedTotal of a template is the number of all its coupons. If the template has
+//     imported codes, IssuedTotal and the promised places are at most CodesImported, and the
+//     n-th coupon ever issued has the n-th code.
+//   - Template, generation and ticket are unique over coupons and rejected requests together.
+//   - An archived template never changes, and no coupon of it is inserted. Its rows may be
+//     gone; these properties then hold for the coupons that it had.
+//   - A user has at most PerUserLimit slots at a template. A coupon gets the lowest free
+//     slot, counted from 1, when it is issued. Cancelling the coupon frees the slot if the
+//     template then re-issues after a cancel. Otherwise the slot stays taken.
+//   - Version of a template grows by exactly 1 in each transaction that changes what the gate
+//     must know: TemplateChange, TemplateTouch, TemplateGrant, TemplateShrink,
+//     TemplateReleasePlaces, CouponLeave, CouponCancel, DrawDone, CouponEndHolds that
+//     cancelled a coupon, CodesPublish, and each CouponSettle that settled a request. Coupons
+//     and rejected requests store the version of their last change.
+//
+// A method that takes one template returns CodeTemplateNotFound if it does not exist. Lists
+// are then empty, and CouponRecount returns zeros. A method that would change an archived
+// template, CodesBegin and RefusalRecord return CodeArchived, but CouponSettle refuses the
+// batch with RefusedArchived.
+//
 // A row is flagged if its MaybeCalled is set: a charge may have left, so a refusal alone does
 // not prove that nothing was paid.
 type Tables struct {
