@@ -186,7 +186,7 @@ var steps = [stepCount]struct{ text, code string }{
 	operatorPauses:       {"operator pauses", "campaign.Promotions.Pause payout.payment.misconfigured rules.Move"},
 	operatorResumes:      {"operator resumes", "campaign.Promotions.Resume rules.Move"},
 	operatorRetries:      {"operator retries", "campaign.Promotions.RetryFailed store/rows.Tables.PayoutRetry rules.Retry rules.Reopen"},
-	archives:             {"the promotion is archived: nothing of it is open", "engine.retention.payouts store/rows.Tables.PromotionArchive"},
+	archives:             {"the promotion is archived: nothing of it is open", "engine.retention.payoutsOf store/rows.Tables.PromotionArchive"},
 	removesRow:           {"removes the row", "engine.retention.payoutsOf store/rows.Tables.PayoutForget"},
 	savesArchived:        {"refuses the record: archived", "payout.PublishListener.ProcessTopicMessages store/rows.Driver.PayoutSave store.Archived rules.CheckArchived"},
 
