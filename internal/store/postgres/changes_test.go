@@ -18,7 +18,7 @@ import (
 )
 
 // registered returns a store with RUNNING promotions from 1 to n.
-func registered(t testing.TB, n int) *Store {
+func registered(t testing.TB, n int) database {
 	t.Helper()
 	s := lend(t)
 	for from := 1; from <= n; from += store.BatchMax {

@@ -12,7 +12,7 @@ import (
 )
 
 // holdTwo returns a store with coupons 1 and 2 of template 1, whose hold has ended.
-func holdTwo(t *testing.T) *Store {
+func holdTwo(t *testing.T) database {
 	t.Helper()
 	s := lend(t)
 	now := time.Now()
@@ -29,7 +29,7 @@ func holdTwo(t *testing.T) *Store {
 
 // sweepWhileLocked starts a sweep while tx has locked a coupon, and waits until it
 // waits for that lock. It returns the sweep's backend and its result.
-func sweepWhileLocked(t *testing.T, s *Store) (backend int, swept chan error) {
+func sweepWhileLocked(t *testing.T, s database) (backend int, swept chan error) {
 	t.Helper()
 	swept = make(chan error, 1)
 	go func() {

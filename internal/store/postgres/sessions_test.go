@@ -103,7 +103,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 	answer := make(chan error)
 	go func() { answer <- read() }()
 	fixture.Until(t, "the server has refused a connection", func() bool {
-		at, reason := s.Refusal()
+		at, reason := s.Tables.Refusal()
 		return !at.IsZero() && strings.Contains(reason, "too many connections for role")
 	})
 	releaseReads()
@@ -135,7 +135,7 @@ func TestFewerConnectionsThanTheSettingsWant(t *testing.T) {
 func TestASessionThatWasIdle(t *testing.T) {
 	t.Parallel()
 	at := fixture.Schema(t, migrate)
-	s := fixture.Must(openStore(t.Context(), Config{URL: at, ApplicationName: fixture.Name()}))(t)
+	s := fixture.Must(openWith(t.Context(), Config{URL: at, ApplicationName: fixture.Name()}))(t)
 	defer s.Close()
 	admin := acquire(t, openFor(t, at, 1))
 	for range 5 {

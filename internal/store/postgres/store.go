@@ -80,7 +80,6 @@ type Config struct {
 
 // Store is the driver of a store. Its methods are safe for concurrent use.
 type Store struct {
-	*rows.Tables // the store
 	store.Space
 	pool    *pgxpool.Pool
 	viewers *pgxpool.Pool // for reads of store.ForViewer only
@@ -153,14 +152,6 @@ func viewerConfig(cfg Config) (*pgxpool.Config, error) {
 
 // Open connects to the database. It does not migrate.
 func Open(ctx context.Context, cfg Config) (*rows.Tables, error) {
-	s, err := openStore(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return s.Tables, nil
-}
-
-func openStore(ctx context.Context, cfg Config) (*Store, error) {
 	pc, err := poolConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -180,13 +171,12 @@ func openStore(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{pool: pool, viewers: viewers, metrics: cfg.Metrics, schema: cfg.Schema, tryTimeout: tryTimeout}
-	s.Tables = rows.New(tables{s}, s, dialect)
 	if err := s.fits(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
 	cfg.Metrics.DatabasePoolsFrom(s.pools)
-	return s, nil
+	return rows.New(tables{s}, s, dialect), nil
 }
 
 // fits returns an error if the database cannot be reached or used.

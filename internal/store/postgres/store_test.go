@@ -41,19 +41,33 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// database is a store with its driver.
+type database struct {
+	*rows.Tables
+	*Store
+}
+
+func openWith(ctx context.Context, cfg Config) (database, error) {
+	s, err := Open(ctx, cfg)
+	if err != nil {
+		return database{}, err
+	}
+	return database{s, s.Driver.(*Store)}, nil
+}
+
 // openURL opens the schema that is the search path of url, with at most that many
 // connections.
-func openURL(ctx context.Context, url string, connections int, application string) (*Store, error) {
+func openURL(ctx context.Context, url string, connections int, application string) (database, error) {
 	pc, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, err
+		return database{}, err
 	}
-	return openStore(ctx, Config{
+	return openWith(ctx, Config{
 		URL: url, Schema: pc.RuntimeParams["search_path"], MaxConnections: connections, ApplicationName: application,
 	})
 }
 
-func openFor(t testing.TB, url string, connections int) *Store {
+func openFor(t testing.TB, url string, connections int) database {
 	t.Helper()
 	s := fixture.Must(openURL(t.Context(), url, connections, t.Name()))(t)
 	t.Cleanup(s.Close)
@@ -71,7 +85,7 @@ func migrate(ctx context.Context, url string) error {
 
 // lend opens a schema that has all tables and no rows, and that no other test has at the
 // same time.
-func lend(t testing.TB) *Store {
+func lend(t testing.TB) database {
 	t.Helper()
 	return openFor(t, fixture.Schema(t, migrate), 8)
 }
@@ -86,7 +100,7 @@ func lent(t testing.TB) *rows.Tables {
 
 // fresh opens a new schema with that many connections, for tests that look at statistics
 // or plans. Nothing but the test reads or analyzes its tables.
-func fresh(t testing.TB, connections int) *Store {
+func fresh(t testing.TB, connections int) database {
 	t.Helper()
 	s := openFor(t, fixture.NewSchema(t), connections)
 	fixture.OK(t, s.Migrate(t.Context()))
@@ -99,7 +113,7 @@ END $$`)
 }
 
 // run executes statements, one transaction each.
-func run(t testing.TB, s *Store, statements ...string) {
+func run(t testing.TB, s database, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
 		fixture.Must(s.pool.Exec(t.Context(), sql))(t)
@@ -152,9 +166,9 @@ func TestMetrics(t *testing.T) {
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{URL: fixture.Address(t, fleet.VariablePostgres), Schema: "a schema " + fixture.Name(), MaxConnections: 4}
-	var instances []*Store
+	var instances []database
 	for range 4 {
-		s := fixture.Must(openStore(t.Context(), cfg))(t)
+		s := fixture.Must(openWith(t.Context(), cfg))(t)
 		t.Cleanup(s.Close)
 		instances = append(instances, s)
 	}
@@ -174,7 +188,7 @@ func TestMigrateAtOnce(t *testing.T) {
 }
 
 // old opens a schema of the first migration with one QUEUED payout.
-func old(t *testing.T) *Store {
+func old(t *testing.T) database {
 	t.Helper()
 	s := openFor(t, fixture.NewSchema(t), 4)
 	fixture.OK(t, s.migrations(t.Context(), func(p *goose.Provider) error {
@@ -194,7 +208,7 @@ VALUES (1, 7, 0, 5, now(), now(), now(), 1, 0, 1, false, 'u', '', '', '', '')`,
 
 // holding begins a transaction that stays open until the test ends it, and executes
 // statements in it.
-func holding(t *testing.T, s *Store, statements ...string) pgx.Tx {
+func holding(t *testing.T, s database, statements ...string) pgx.Tx {
 	t.Helper()
 	tx := fixture.Must(s.pool.Begin(t.Context()))(t)
 	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
@@ -211,7 +225,7 @@ func release(t *testing.T, tx pgx.Tx) {
 }
 
 // acquire takes a connection of the pool for the test.
-func acquire(t *testing.T, s *Store) *pgxpool.Conn {
+func acquire(t *testing.T, s database) *pgxpool.Conn {
 	t.Helper()
 	conn := fixture.Must(s.pool.Acquire(t.Context()))(t)
 	t.Cleanup(conn.Release)
@@ -235,7 +249,7 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 
 func TestMigrateRowsOfAnOlderSchema(t *testing.T) {
 	t.Parallel()
-	one := func(t *testing.T, s *Store, sql string) (n int64) {
+	one := func(t *testing.T, s database, sql string) (n int64) {
 		t.Helper()
 		fixture.OK(t, s.pool.QueryRow(t.Context(), sql).Scan(&n))
 		return n
@@ -470,7 +484,7 @@ func TestForgettingKeysWaitsForNobody(t *testing.T) {
 
 // waitForTries waits until a number of transactions of the test have waited for
 // a lock. Each try is one transaction.
-func waitForTries(t *testing.T, s *Store, most int) {
+func waitForTries(t *testing.T, s database, most int) {
 	t.Helper()
 	tries := make(map[string]bool)
 	fixture.Until(t, fmt.Sprintf("%d tries waited for a lock", most), func() bool {
@@ -517,14 +531,14 @@ func TestLocks(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	// held returns a store with one QUEUED payout, and a transaction that locks it and
 	// has executed a statement.
-	held := func(t *testing.T, setting string) (*Store, pgx.Tx) {
+	held := func(t *testing.T, setting string) (database, pgx.Tx) {
 		t.Helper()
 		s := registered(t, 1)
 		rows := []store.NewPayout{{PromotionID: 1, TargetID: 1, Amount: 5}}
 		fixture.Must(s.PayoutSave(t.Context(), store.PayoutSaveParams{Rows: rows, MaxLen: 1, Now: now}))(t)
 		return s, holding(t, s, setting, "SELECT 1 FROM payouts WHERE promotion_id = 1 FOR UPDATE")
 	}
-	finish := func(t *testing.T, s *Store) <-chan error {
+	finish := func(t *testing.T, s database) <-chan error {
 		t.Helper()
 		done := make(chan error, 1)
 		go func() {
@@ -567,7 +581,7 @@ func TestASilentNetworkEndsATry(t *testing.T) {
 		t.Errorf("a try is bounded by %v", tryTimeout)
 	}
 	line, through := newSilentLine(t, fixture.Schema(t, migrate))
-	s := fixture.Must(openStore(t.Context(), Config{URL: through, MaxConnections: 1}))(t)
+	s := fixture.Must(openWith(t.Context(), Config{URL: through, MaxConnections: 1}))(t)
 	defer s.Close()
 	defer line.cut() // runs first: the pool waits for the calls that it cancels
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)

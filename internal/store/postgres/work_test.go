@@ -32,7 +32,7 @@ func (w work) atMost(factor int64, of work) bool {
 
 // workOf returns the work of a call on a store of fresh with one connection: the server
 // adds the counters of a session up when the session asks for it.
-func workOf(t *testing.T, s *Store, call func()) work {
+func workOf(t *testing.T, s database, call func()) work {
 	t.Helper()
 	total := func() (w work) {
 		t.Helper()
@@ -63,7 +63,7 @@ func steady(t *testing.T, chunks []work) {
 const longDue = `now() - interval '1 hour' + i * interval '1 ms'`
 
 // payoutsOf inserts payouts i of a RUNNING promotion in one state, and their counts.
-func payoutsOf(t *testing.T, s *Store, id reward.PromotionID, state reward.State, flagged bool, n int, due string) {
+func payoutsOf(t *testing.T, s database, id reward.PromotionID, state reward.State, flagged bool, n int, due string) {
 	t.Helper()
 	fixture.Must(s.PromotionRegister(t.Context(), []store.Registration{{ID: id, Type: reward.Point, Started: true}}, reward.Limits{}, time.Now()))(t)
 	run(t, s, fmt.Sprintf(`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, first_dispatched_at, settle_from,
@@ -176,7 +176,7 @@ func TestWorkStaysTheSame(t *testing.T) {
 }
 
 // cancelChunk takes a chunk of a CANCELLED promotion out of the work.
-func cancelChunk(t *testing.T, s *Store, id reward.PromotionID, want int) {
+func cancelChunk(t *testing.T, s database, id reward.PromotionID, want int) {
 	t.Helper()
 	n, err := s.PayoutCancelStep(t.Context(), store.PayoutCancelStepParams{PromotionID: id, Lease: time.Second, Now: time.Now()})
 	if err != nil || n != want {
@@ -209,7 +209,7 @@ const listRows = 30_000
 
 // fillLists replaces the rows of the tables that are listed. Few have the state, the
 // reason and the code that some filters ask for.
-func fillLists(t *testing.T, s *Store, rows int) {
+func fillLists(t *testing.T, s database, rows int) {
 	t.Helper()
 	run(t, s, `TRUNCATE promotions, summaries, payouts, payout_users, dead_letters, audit CASCADE`)
 	for _, sql := range []string{
@@ -232,7 +232,7 @@ SELECT i, now(), CASE WHEN i = 1 THEN 'rare' ELSE 'a' || i %% 9 END, 'admin', CA
 
 // listsStartAtOnce requires that the first page of every list, with each of its filters,
 // needs little more work than its rows, among listRows.
-func listsStartAtOnce(t *testing.T, filled *Store) {
+func listsStartAtOnce(t *testing.T, filled database) {
 	t.Helper()
 	const limit = 20
 	s := openFor(t, filled.pool.Config().ConnString(), 1)

@@ -26,7 +26,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/largesse/largesse/internal/reward"
-	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -266,17 +265,6 @@ type Driver interface {
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
-	TemplateChange(ctx context.Context, p rules.TemplateChange) (reward.CouponTemplate, error)
-	TemplateGrant(ctx context.Context, p store.TemplateGrantParams) (reward.CouponTemplate, bool, error)
-	TemplateShrink(ctx context.Context, id reward.TemplateID, s rules.Shrunk) (reward.CouponTemplate, bool, error)
-	TemplateReleasePlaces(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, bool, error)
-	CouponSettle(ctx context.Context, p store.CouponSettleParams) (store.CouponSettleResult, error)
-	IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (map[string]reward.IssueOutcome, error)
-	ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (map[string]time.Duration, error)
-	IssueHistory(ctx context.Context, user string, limit int) ([]reward.IssueOutcome, error)
-	CouponChanges(ctx context.Context, id reward.TemplateID, above int64, limit int) (store.CouponChanges, error)
-	CouponSnapshot(ctx context.Context, id reward.TemplateID, begin func(reward.CouponTemplate) error, facts func([]store.CouponHolding) error) error
-	CouponWaiting(ctx context.Context, id reward.TemplateID, generation int64, line []store.LineTicket) ([]bool, error)
 }
 
 // texts are the statements that depend on the dialect.

@@ -16,7 +16,7 @@ import (
 // other transactions: an error that says to try again.
 func TestABusyDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
-	save := func(ctx context.Context, s *Store) error {
+	save := func(ctx context.Context, s database) error {
 		return s.ReconciliationSave(ctx, store.Reconciliation{ID: 1, Report: []byte("{}"), At: time.Now()})
 	}
 	wantBusy := func(t *testing.T, err error) {

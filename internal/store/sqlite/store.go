@@ -38,7 +38,6 @@ const readersMax = 4
 
 // Store is the driver of a store. Its methods are safe for concurrent use.
 type Store struct {
-	*rows.Tables // the store
 	store.Space
 	writer *sql.DB // one connection
 	reader *readers
@@ -55,14 +54,6 @@ func Open(ctx context.Context, path string) (*rows.Tables, error) {
 // OpenWith is Open with a number of connections for reads of store.ForViewer. It counts
 // the calls in m and shows the connections there, unless m is nil.
 func OpenWith(ctx context.Context, path string, viewers int, m *obs.Metrics) (*rows.Tables, error) {
-	s, err := openStore(ctx, path, viewers, m)
-	if err != nil {
-		return nil, err
-	}
-	return s.Tables, nil
-}
-
-func openStore(ctx context.Context, path string, viewers int, m *obs.Metrics) (*Store, error) {
 	// SQLite would let every user read a file that it creates. It gives its other files
 	// the same mode.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -82,7 +73,6 @@ func openStore(ctx context.Context, path string, viewers int, m *obs.Metrics) (*
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), writer.Close())
 	}
 	s := &Store{writer: writer, reader: reader}
-	s.Tables = newTables(s)
 	// Connect the writer first: it creates the file and switches it to WAL.
 	if err := errors.Join(writer.PingContext(ctx), s.Ping(ctx)); err != nil {
 		s.Close()
@@ -94,7 +84,7 @@ func openStore(ctx context.Context, path string, viewers int, m *obs.Metrics) (*
 			poolOf(obs.DatabaseReads, reader.viewers, &reader.viewersWaiting),
 		}
 	})
-	return s, nil
+	return newTables(s), nil
 }
 
 func dsn(path, more string) string {

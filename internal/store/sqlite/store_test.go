@@ -31,14 +31,27 @@ func open(t testing.TB) *rows.Tables {
 	return s
 }
 
-func openAt(t testing.TB, path string) *Store { return openObserved(t, path, nil) }
+// database is a store with its driver.
+type database struct {
+	*rows.Tables
+	*Store
+}
 
-func openObserved(t testing.TB, path string, m *obs.Metrics) *Store {
+func openAt(t testing.TB, path string) database { return openObserved(t, path, nil) }
+
+func openObserved(t testing.TB, path string, m *obs.Metrics) database {
 	t.Helper()
-	s := fixture.Must(openStore(t.Context(), path, store.ViewerConnections, m))(t)
-	t.Cleanup(s.Close)
+	s := openEmpty(t, path, m)
 	fixture.OK(t, s.Migrate(t.Context()))
 	return s
+}
+
+// openEmpty opens a file, and does not migrate.
+func openEmpty(t testing.TB, path string, m *obs.Metrics) database {
+	t.Helper()
+	s := fixture.Must(OpenWith(t.Context(), path, store.ViewerConnections, m))(t)
+	t.Cleanup(s.Close)
+	return database{s, s.Driver.(*Store)}
 }
 
 func TestStore(t *testing.T) {
@@ -490,8 +503,7 @@ func TestPlans(t *testing.T) {
 // TestApprovedBeforeTheMigration checks what becomes of approvals of an older schema.
 func TestApprovedBeforeTheMigration(t *testing.T) {
 	t.Parallel()
-	s := fixture.Must(openStore(t.Context(), filepath.Join(t.TempDir(), "largesse.db"), store.ViewerConnections, nil))(t)
-	t.Cleanup(s.Close)
+	s := openEmpty(t, filepath.Join(t.TempDir(), "largesse.db"), nil)
 	p := fixture.Must(s.migrations())(t)
 	fixture.Must(p.UpTo(t.Context(), storetest.ApprovedBefore))(t)
 	storetest.ExerciseApprovedBefore(t, s.Tables, func(second int) string { return strconv.Itoa(second * 1_000_000) }, func(sql string) error {
@@ -505,8 +517,7 @@ func TestApprovedBeforeTheMigration(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := fixture.Must(openStore(ctx, filepath.Join(t.TempDir(), "largesse.db"), store.ViewerConnections, nil))(t)
-	t.Cleanup(s.Close)
+	s := openEmpty(t, filepath.Join(t.TempDir(), "largesse.db"), nil)
 	p := fixture.Must(s.migrations())(t)
 	fixture.Must(p.UpTo(ctx, 1))(t)
 	for _, query := range []string{
@@ -649,7 +660,7 @@ func TestFull(t *testing.T) {
 		}
 	}
 	fixture.OK(t, save())
-	if at := s.FullAt(); !at.IsZero() {
+	if at := s.Tables.FullAt(); !at.IsZero() {
 		t.Errorf("full at %v before it was", at)
 	}
 	limit(1)
@@ -662,7 +673,7 @@ func TestFull(t *testing.T) {
 	if !errors.Is(err, store.ErrFull) || !reward.HasCode(err, reward.CodeUnavailable) {
 		t.Fatalf("a save without space got %v", err)
 	}
-	if at := s.FullAt(); at.Before(now) {
+	if at := s.Tables.FullAt(); at.Before(now) {
 		t.Errorf("full at %v, before the test", at)
 	}
 	balance()
