@@ -11,8 +11,8 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/parts"
 	"github.com/largesse/largesse/internal/service"
-	"github.com/largesse/largesse/internal/store/rows"
 	"github.com/largesse/largesse/internal/store/postgres"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // couponProtocolMigration begins version 2 of the coupon protocol. Instances of an

@@ -159,7 +159,7 @@ func (s *Store) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store
 		} else if len(offsets.topics) > 0 {
 			b.Queue(putOffsets, offsets.topics, offsets.parts, offsets.nexts)
 		}
-		queue(b, rows.AddDeadLetters(p.DeadLetters)...)
+		queue(b, rows.AddDeadLetters(p.DeadLetters))
 	})
 	switch {
 	case hasState(err, "23503"):

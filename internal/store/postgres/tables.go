@@ -56,14 +56,32 @@ func records(param string, columns ...string) string {
 // tables runs the statements of package rows, each call as one batch.
 type tables struct{ s *Store }
 
-// Write runs statements in one transaction.
-func (t tables) Write(ctx context.Context, what string, build func() []rows.Statement) error {
-	return writeError(t.s.send(ctx, what, func(b *pgx.Batch) { queue(b, build()...) }))
-}
-
-// WriteLong runs statements in one transaction for as long as ctx allows.
-func (t tables) WriteLong(ctx context.Context, what string, build func() []rows.Statement) error {
-	return writeError(t.s.sendLong(ctx, what, func(b *pgx.Batch) { queue(b, build()...) }))
+// Run runs statements in one transaction.
+func (t tables) Run(ctx context.Context, what string, mode rows.Mode, build func() []rows.Statement) error {
+	send := t.s.read
+	switch mode {
+	case rows.Mode{Write: true}:
+		send = t.s.send
+	case rows.Mode{Write: true, Long: true}:
+		send = t.s.sendLong
+	case rows.Mode{Long: true}:
+		send = t.s.readLong
+	}
+	err := send(ctx, what, func(b *pgx.Batch) {
+		statements := build()
+		snapshot := !mode.Write && len(statements) > 1
+		if snapshot {
+			b.Queue(oneSnapshot)
+		}
+		queue(b, statements)
+		if snapshot {
+			b.Queue(`COMMIT`)
+		}
+	})
+	if mode.Write {
+		err = writeError(err)
+	}
+	return err
 }
 
 // writeError returns the error of a transaction, with what it means to package rows.
@@ -85,39 +103,12 @@ func brokeUnique(err error, constraints ...string) bool {
 	return errors.As(err, &pe) && pe.Code == "23505" && slices.Contains(constraints, pe.ConstraintName)
 }
 
-// Read runs one statement.
-func (t tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.read(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
-}
-
-// ReadLong runs one statement for as long as ctx allows.
-func (t tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queue(b, build()) })
-}
-
-// Snapshot runs statements that see the same rows.
-func (t tables) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
-	return t.s.read(ctx, what, func(b *pgx.Batch) { queueSnapshot(b, build()) })
-}
-
-// SnapshotLong runs statements that see the same rows for as long as ctx allows.
-func (t tables) SnapshotLong(ctx context.Context, what string, build func() []rows.Statement) error {
-	return t.s.readLong(ctx, what, func(b *pgx.Batch) { queueSnapshot(b, build()) })
-}
-
 // oneSnapshot makes all statements up to the COMMIT see the same rows. It takes no lock.
 const oneSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 
-// queueSnapshot adds statements in a transaction of their own.
-func queueSnapshot(b *pgx.Batch, statements []rows.Statement) {
-	b.Queue(oneSnapshot)
-	queue(b, statements...)
-	b.Queue(`COMMIT`)
-}
-
 // queue adds statements to a batch. One that must return a row divides by the number of its
 // rows: only an error ends a batch that is sent already.
-func queue(b *pgx.Batch, statements ...rows.Statement) {
+func queue(b *pgx.Batch, statements []rows.Statement) {
 	for _, s := range statements {
 		if s.Must {
 			s.SQL = "WITH must AS (" + s.SQL + ") SELECT 1 / count(*) AS unless_stale FROM must"

@@ -65,18 +65,17 @@ func currencyOf(column string) string {
 	return `coalesce(nullif(` + column + `, ''), '` + reward.NoCurrency + `')`
 }
 
-// grantSQL grants promotion $1 its worth if that, and the grants since $4 to the other
+// grantDay grants promotion $1 its worth if that, and the grants since $4 to the other
 // promotions of its authors, are at most the limit of its currency in $2. It grants
 // everything if there is no limit. A promotion without an author needs no grant.
-func (d Dialect) grantSQL() string {
-	return `WITH q AS MATERIALIZED (
+var grantDay = `WITH q AS MATERIALIZED (
   SELECT p.*, p.per_day <= 0 AS free, coalesce(p.day_granted < p.worth, true) AS asks,
     NOT EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = p.id) AS nobody,
     p.worth <= p.per_day - (SELECT coalesce(sum(o.day_granted), 0) FROM promotions o
       WHERE o.day_granted_at > $4 AND o.id <> p.id AND ` + currencyOf(`o.currency`) + ` = ` + currencyOf(`p.currency`) + ` AND EXISTS (
         SELECT 1 FROM promotion_authors a JOIN promotion_authors b ON b.promotion_id = o.id AND lower(b.author) = lower(a.author)
         WHERE a.promotion_id = p.id)) AS fits
-  FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, ` + d.Limit(`$2`, `m.currency`) + ` AS per_day, ` + Worth + ` AS worth
+  FROM (SELECT m.id, m.currency, m.day_granted, m.day_granted_at, :limit2 AS per_day, ` + Worth + ` AS worth
     FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1) p
 ), g AS MATERIALIZED (
   SELECT id, currency, CASE WHEN nobody THEN NULL WHEN free THEN 9223372036854775807 WHEN asks AND fits THEN worth ELSE coalesce(day_granted, 0) END AS granted,
@@ -85,7 +84,6 @@ func (d Dialect) grantSQL() string {
 )
 UPDATE promotions AS m SET day_granted = g.granted, day_granted_at = g.at
 FROM g WHERE m.id = g.id AND m.currency = g.currency AND m.day_granted IS DISTINCT FROM g.granted`
-}
 
 var isGranted = `SELECT coalesce(m.day_granted >= ` + Worth + `, true)
 FROM promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0 WHERE m.id = $1`
@@ -100,7 +98,7 @@ func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParam
 		granted = false
 		return []Statement{
 			{SQL: lockGrants, Args: []any{p.Now}},
-			{SQL: t.grantDay, Args: []any{int64(p.ID), Limits(p.PerDay), p.Now, p.Now.Add(-rules.GrantsDay)}},
+			{SQL: grantDay, Args: []any{int64(p.ID), Limits(p.PerDay), p.Now, p.Now.Add(-rules.GrantsDay)}},
 			{SQL: isGranted, Args: []any{int64(p.ID)}, Row: func(scan Scan) error { return scan(&granted) }},
 		}
 	})
@@ -172,16 +170,13 @@ func (t *Tables) PromotionReject(ctx context.Context, p store.PromotionRejectPar
 	return v.Promotion, err
 }
 
-// approvedLeftSQL returns the statement that finds a READY or RETRYING row of promotion $1
-// that is approved.
-func (d Dialect) approvedLeftSQL() string {
-	return `SELECT 1 FROM promotions m WHERE m.id = $1 AND (EXISTS (
+// approvedLeft finds a READY or RETRYING row of promotion $1 that is approved.
+const approvedLeft = `SELECT 1 FROM promotions m WHERE m.id = $1 AND (EXISTS (
   SELECT 1 FROM payouts p :by_open WHERE p.promotion_id = $1 AND p.state = 0 AND p.state < 4
     AND p.dispatch = 0 AND p.due_at <= m.approved_until AND p.approval_round < m.approved_rounds)
-OR EXISTS (SELECT 1 FROM ` + d.Returned + ` AND p.approval_round < m.approved_rounds)
+OR EXISTS (SELECT 1 FROM :returned AND p.approval_round < m.approved_rounds)
 OR EXISTS (SELECT 1 FROM payouts p :by_open WHERE p.promotion_id = $1 AND p.state = 2 AND p.state < 4
     AND p.approval_round < m.approved_rounds))`
-}
 
 // PromotionAwaitApproval pauses a RUNNING promotion that needs an approval
 // (rules.ApprovalNeeded) and has no approved target left to dispatch, and reports
@@ -197,7 +192,7 @@ func (t *Tables) PromotionAwaitApproval(ctx context.Context, p store.PromotionAw
 			return c, nil
 		}
 		if v.Approval.Rounds > 0 {
-			if left, err := t.found(ctx, what, t.approvedLeft, int64(p.ID)); err != nil || left {
+			if left, err := t.found(ctx, what, approvedLeft, int64(p.ID)); err != nil || left {
 				return c, err
 			}
 		}

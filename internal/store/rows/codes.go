@@ -80,7 +80,7 @@ const (
   ) p WHERE (SELECT 1 FROM coupon_codes k WHERE k.import_id = p.id AND k.code = l.value LIMIT 1) IS NOT NULL ORDER BY l.key, p.template LIMIT 1
 ) f ON true WHERE` + openImport
 
-	lockImport  = `SELECT i.id FROM coupon_code_imports i WHERE` + openImport
+	lockImport  = `SELECT i.id FROM coupon_code_imports i WHERE` + openImport + ` :lock_row`
 	stageCodes  = `INSERT INTO coupon_codes (import_id, line, code) SELECT i.id, i.codes + l.key + 1, l.value FROM coupon_code_imports i CROSS JOIN :list4 l WHERE` + openImport
 	countStaged = `UPDATE coupon_code_imports AS i SET codes = i.codes + $4, touched_at = $5 WHERE` + openImport + ` RETURNING id`
 )
@@ -103,7 +103,7 @@ func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (stor
 			*taken = store.TakenCode{At: int(*position), Template: *template}
 		}
 		return err
-	}, t.takenCode, withCodes...)
+	}, takenCode, withCodes...)
 	taken, err := first(found, err, rules.ImportEnded(p.TemplateID))
 	if err != nil || taken.At >= 0 {
 		return taken, err
@@ -112,8 +112,8 @@ func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (stor
 	err = t.db.Write(ctx, what, func() []Statement {
 		staged = false
 		return []Statement{
-			{SQL: t.lockImport, Args: open},
-			{SQL: t.stageCodes, Args: withCodes},
+			{SQL: lockImport, Args: open},
+			{SQL: stageCodes, Args: withCodes},
 			{SQL: countStaged, Args: slices.Concat(open, []any{len(p.Codes), p.Now}), Row: seen(&staged)},
 		}
 	})

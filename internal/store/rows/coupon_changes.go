@@ -124,7 +124,7 @@ func (t *Tables) CouponUse(ctx context.Context, id reward.CouponID, now time.Tim
 // and reports whether it did. An ISSUED coupon stays as it is. Otherwise it returns the error
 // of rules.CheckConfirm, or CodeCouponNotFound.
 func (t *Tables) CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error) {
-	c, confirmed, err := t.changeCoupon(ctx, "confirm a coupon", id, t.confirmCoupon)
+	c, confirmed, err := t.changeCoupon(ctx, "confirm a coupon", id, confirmCoupon)
 	if err == nil && !confirmed {
 		err = rules.CheckConfirm(&c)
 	}
@@ -170,7 +170,7 @@ func (t *Tables) CouponCancel(ctx context.Context, id reward.CouponID, now time.
 // Live by as many, and returns the change and the number. Two calls at once never cancel the
 // same coupon.
 func (t *Tables) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error) {
-	change, n, err := t.cancel(ctx, "cancel coupons that were not confirmed", id, Statement{SQL: t.endHolds, Args: []any{int64(id), max(limit, 0)}})
+	change, n, err := t.cancel(ctx, "cancel coupons that were not confirmed", id, Statement{SQL: endHolds, Args: []any{int64(id), max(limit, 0)}})
 	if err != nil {
 		return store.CouponChange{}, 0, err
 	}
@@ -186,7 +186,7 @@ func (t *Tables) cancel(ctx context.Context, what string, id reward.TemplateID, 
 		args := []any{int64(id)}
 		return []Statement{
 			s,
-			{SQL: t.returnCodes, Args: args},
+			{SQL: returnCodes, Args: args},
 			{SQL: forgetCodesOf, Args: args},
 			{SQL: freePlaces, Args: args},
 			{SQL: lengthenImport, Args: args},

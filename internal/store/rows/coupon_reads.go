@@ -51,7 +51,7 @@ func scanOutcome(scan Scan, o *reward.IssueOutcome) error {
 func (t *Tables) IssueOutcomes(ctx context.Context, id reward.TemplateID, users []string) (latest map[string]reward.IssueOutcome, err error) {
 	err = t.db.Read(ctx, "read the outcomes of requests", func() Statement {
 		latest = make(map[string]reward.IssueOutcome)
-		return Statement{SQL: t.latestOutcomes, Args: []any{int64(id), jsonList(store.StorableUsers(users))}, Row: func(scan Scan) error {
+		return Statement{SQL: latestOutcomes, Args: []any{int64(id), jsonList(store.StorableUsers(users))}, Row: func(scan Scan) error {
 			var o reward.IssueOutcome
 			err := scanOutcome(scan, &o)
 			known, ok := latest[o.UserID]
@@ -87,7 +87,7 @@ FROM coupon_templates t CROSS JOIN :list2 u WHERE t.id = $1 AND (SELECT count(*)
 func (t *Tables) ExpiredHolds(ctx context.Context, id reward.TemplateID, users []string, holds int) (rest map[string]time.Duration, err error) {
 	err = t.db.Read(ctx, "read the holds that ended", func() Statement {
 		rest = make(map[string]time.Duration)
-		return Statement{SQL: t.expiredHolds, Args: []any{int64(id), jsonList(store.StorableUsers(users)), holds}, Row: func(scan Scan) error {
+		return Statement{SQL: expiredHolds, Args: []any{int64(id), jsonList(store.StorableUsers(users)), holds}, Row: func(scan Scan) error {
 			var user string
 			var ended, now time.Time
 			var seconds int64
@@ -230,7 +230,7 @@ func (t *Tables) CouponWaiting(ctx context.Context, id reward.TemplateID, genera
 		records[i] = lineRecord{Place: i, UserID: reward.SanitizeText(l.UserID), Ticket: l.Ticket, Generation: l.Generation}
 	}
 	waiting, err := list(ctx, t.db.Read, "look up a waiting line", func(scan Scan, place *int64) error { return scan(place) },
-		t.waitingLine, int64(id), generation, jsonOf(records))
+		waitingLine, int64(id), generation, jsonOf(records))
 	if err != nil {
 		return nil, err
 	}

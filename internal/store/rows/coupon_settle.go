@@ -140,8 +140,8 @@ func (t *Tables) settleFacts(ctx context.Context, what string, p *store.CouponSe
 		was = reward.CouponTemplate{}
 		f = rules.Facts{Holdings: make(map[string]rules.Holding), Existing: make(map[string]reward.Coupon), Known: make(map[int]bool), Left: make(map[int]bool)}
 		all := []Statement{
-			{SQL: t.drawNow, Args: ofUsers[:1], Row: func(scan Scan) error { return ScanTemplate(scan, &was, (*at)(&f.Clock)) }},
-			{SQL: t.slotsOfUsers, Args: ofUsers, Row: func(scan Scan) error {
+			{SQL: drawNow, Args: ofUsers[:1], Row: func(scan Scan) error { return ScanTemplate(scan, &was, (*at)(&f.Clock)) }},
+			{SQL: slotsOfUsers, Args: ofUsers, Row: func(scan Scan) error {
 				var user, slots string
 				if err := scan(&user, &slots); err != nil {
 					return err
@@ -157,7 +157,7 @@ func (t *Tables) settleFacts(ctx context.Context, what string, p *store.CouponSe
 				f.Holdings[user] = h
 				return nil
 			}},
-			{SQL: t.latestOfUsers, Args: ofUsers, Row: func(scan Scan) error {
+			{SQL: latestOfUsers, Args: ofUsers, Row: func(scan Scan) error {
 				var c reward.Coupon
 				err := scanCoupon(scan, &c)
 				f.Existing[c.UserID] = c
@@ -169,7 +169,7 @@ func (t *Tables) settleFacts(ctx context.Context, what string, p *store.CouponSe
 			return all // the tickets are new
 		}
 		args := []any{int64(p.TemplateID), jsonOf(line), p.Kind == rules.SettleListed}
-		return append(all, Statement{SQL: t.settledRequests, Args: args, Row: func(scan Scan) error {
+		return append(all, Statement{SQL: settledRequests, Args: args, Row: func(scan Scan) error {
 			var place int
 			var issued bool
 			var reason string
@@ -243,8 +243,8 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 	stored, err := t.inTemplate(ctx, what, p.TemplateID, func() []Statement {
 		holdings = nil
 		all := []Statement{
-			{SQL: t.sameRequests, Args: []any{id, written, later}, Must: true},
-			{SQL: t.settleTemplate, Args: counts, Must: true},
+			{SQL: sameRequests, Args: []any{id, written, later}, Must: true},
+			{SQL: settleTemplate, Args: counts, Must: true},
 		}
 		if issued > 0 {
 			c := b.Coupon(was, rules.Decision{})
@@ -253,7 +253,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 				hold = lasts
 			}
 			all = append(all, Statement{
-				SQL: t.insertCoupons, Args: []any{id, written, c.IssuedAt, orNull(c.ExpiresAt), int16(c.Status), hold, issued},
+				SQL: insertCoupons, Args: []any{id, written, c.IssuedAt, orNull(c.ExpiresAt), int16(c.Status), hold, issued},
 				Row: func(scan Scan) error {
 					var coupon reward.CouponID
 					var d rules.Decision
@@ -271,7 +271,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 			}
 		}
 		if rejected > 0 {
-			all = append(all, Statement{SQL: t.insertRejections, Args: []any{id, written, b.Now}})
+			all = append(all, Statement{SQL: insertRejections, Args: []any{id, written, b.Now}})
 		}
 		return append(all, putOffsets(offsets)...)
 	})

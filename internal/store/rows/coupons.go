@@ -104,7 +104,7 @@ func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (in
 	var expired int
 	err := t.db.Write(ctx, "expire coupons", func() []Statement {
 		expired = 0
-		return []Statement{{SQL: t.expireCoupons, Args: []any{now, max(limit, 0)}, Row: counted(&expired)}}
+		return []Statement{{SQL: expireCoupons, Args: []any{now, max(limit, 0)}, Row: counted(&expired)}}
 	})
 	return expired, err
 }
@@ -126,5 +126,5 @@ SELECT h.id FROM held h WHERE h.id IS NOT NULL AND EXISTS (
 func (t *Tables) HoldsEnded(ctx context.Context, after reward.TemplateID, limit int) ([]reward.TemplateID, error) {
 	return list(ctx, t.db.Read, "find ended holds", func(scan Scan, id *reward.TemplateID) error {
 		return scan((*int64)(id))
-	}, t.endedHolds, int64(after), max(limit, 0))
+	}, endedHolds, int64(after), max(limit, 0))
 }

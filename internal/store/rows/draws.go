@@ -37,7 +37,7 @@ func (t *Tables) EntrantSave(ctx context.Context, id reward.TemplateID, users []
 	const what = "save entrants"
 	err = reread(what, func() (bool, error) {
 		var now time.Time
-		was, err := t.templateWith(ctx, what, id, t.drawNow, []any{int64(id)}, (*at)(&now))
+		was, err := t.templateWith(ctx, what, id, drawNow, []any{int64(id)}, (*at)(&now))
 		if err != nil {
 			return false, err
 		}
@@ -46,7 +46,7 @@ func (t *Tables) EntrantSave(ctx context.Context, id reward.TemplateID, users []
 		}
 		stands, err := t.inTemplate(ctx, what, id, func() []Statement {
 			added = make(map[string]bool, len(users))
-			return []Statement{{SQL: t.saveEntrants, Args: []any{int64(id), string(was.Draw.State), orNull(was.Draw.From), was.OpensAt, jsonList(users)}, Row: marked(added)}}
+			return []Statement{{SQL: saveEntrants, Args: []any{int64(id), string(was.Draw.State), orNull(was.Draw.From), was.OpensAt, jsonList(users)}, Row: marked(added)}}
 		})
 		return stands.Draw.State == was.Draw.State && stands.Draw.From.Equal(was.Draw.From) && stands.OpensAt.Equal(was.OpensAt), err
 	})
@@ -60,7 +60,7 @@ func (t *Tables) EntrantSave(ctx context.Context, id reward.TemplateID, users []
 func (t *Tables) EntrantHas(ctx context.Context, id reward.TemplateID, users []string) (has map[string]bool, err error) {
 	err = t.db.Read(ctx, "read entrants", func() Statement {
 		has = make(map[string]bool, len(users))
-		return Statement{SQL: t.hasEntrants, Args: []any{int64(id), jsonList(store.StorableUsers(users))}, Row: marked(has)}
+		return Statement{SQL: hasEntrants, Args: []any{int64(id), jsonList(store.StorableUsers(users))}, Row: marked(has)}
 	})
 	if err != nil {
 		return nil, err

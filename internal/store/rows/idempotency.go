@@ -50,7 +50,7 @@ func (t *Tables) IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginP
 			{SQL: readKey, Args: []any{p.Key}, Row: func(scan Scan) error {
 				return scan(&r.ID, &r.Fingerprint, (*at)(&r.FirstAt), (*at)(&r.BegunAt), &r.Done, &r.Answer)
 			}},
-			{SQL: t.deleteExpiredKeys, Args: []any{expired, leaseEnded, store.IdempotencyForgets}},
+			{SQL: deleteExpiredKeys, Args: []any{expired, leaseEnded, store.IdempotencyForgets}},
 		}
 	})
 	if err != nil {

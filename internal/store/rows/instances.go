@@ -50,9 +50,9 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 	}
 	err = t.db.Write(ctx, "record a heartbeat", func() []Statement {
 		return []Statement{
-			{SQL: t.heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, i.Approvals, e.Governor}},
-			{SQL: t.deleteOldInstances, Args: []any{store.InstanceRetention}},
-			{SQL: t.countAlive, Row: func(scan Scan) error { return scan(&alive) }},
+			{SQL: heartbeat, Args: []any{i.Name, i.Version, e.Roles, e.Pools, e.Troubles, i.StartedAt, ttl, i.Approvals, e.Governor}},
+			{SQL: deleteOldInstances, Args: []any{store.InstanceRetention}},
+			{SQL: countAlive, Row: func(scan Scan) error { return scan(&alive) }},
 		}
 	})
 	return alive, err
@@ -62,7 +62,7 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 // Approvals differ, ordered by their bytes. It leaves out instances of a version that
 // stores none.
 func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanText, t.otherApprovals, approvals)
+	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanText, otherApprovals, approvals)
 	slices.Sort(names)
 	return names, err
 }
@@ -71,7 +71,7 @@ func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) (
 // returned before, to this or another caller, ordered by their bytes. An instance
 // that is alive again can be returned again.
 func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.write, "report dead instances", scanText, t.reportDead)
+	names, err := list(ctx, t.write, "report dead instances", scanText, reportDead)
 	slices.Sort(names)
 	return names, err
 }
@@ -94,13 +94,13 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 			return err
 		}
 		return i.Decode(e)
-	}, t.listInstances, store.InstanceRetention)
+	}, listInstances, store.InstanceRetention)
 }
 
 // InstanceAlive returns the names of the instances that are alive, ordered by
 // their bytes. It reads nothing else, so it stays cheap with many pools.
 func (t *Tables) InstanceAlive(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "list living instances", scanText, t.aliveInstances)
+	names, err := list(ctx, t.db.Read, "list living instances", scanText, aliveInstances)
 	slices.Sort(names)
 	return names, err
 }

@@ -31,13 +31,13 @@ func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.
 	err := t.db.Write(ctx, "take a lease", func() []Statement {
 		l = store.Lease{}
 		statements := []Statement{
-			{SQL: t.takeLease, Args: []any{p.Name, p.Owner, p.TTL}, Row: seen(&l.OK)},
+			{SQL: takeLease, Args: []any{p.Name, p.Owner, p.TTL}, Row: seen(&l.OK)},
 			{SQL: `SELECT owner, until FROM leases WHERE name = $1`, Args: []any{p.Name}, Row: func(scan Scan) error {
 				return scan(&l.Owner, (*at)(&l.Until))
 			}},
 		}
 		if p.Among != "" {
-			statements = append(statements, Statement{SQL: t.leaseOwners, Args: []any{p.Among}, Row: into(&l.Holders, scanText)})
+			statements = append(statements, Statement{SQL: leaseOwners, Args: []any{p.Among}, Row: into(&l.Holders, scanText)})
 		}
 		return statements
 	})

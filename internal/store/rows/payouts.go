@@ -44,10 +44,10 @@ FROM (
   WHERE m.status = 'RUNNING' AND s.ready > 0 ORDER BY m.id LIMIT $1
 ) r`
 
-	// payoutErrors walks from one error code of promotion $1 to the next, at most $2,
+	// errorsSQL walks from one error code of promotion $1 to the next, at most $2,
 	// and counts the payouts of each in three states, each up to $3. So it reads no
 	// entry of the index for another state.
-	payoutErrors = `WITH RECURSIVE codes (code, n) AS (
+	errorsSQL = `WITH RECURSIVE codes (code, n) AS (
   SELECT (SELECT p.error_code FROM payouts p :by_code WHERE p.promotion_id = $1 AND p.error_code <> '' ORDER BY p.error_code LIMIT 1), 1
   UNION ALL
   SELECT (SELECT p.error_code FROM payouts p :by_code WHERE p.promotion_id = $1 AND p.error_code <> '' AND p.error_code > c.code
@@ -69,16 +69,16 @@ FROM codes c WHERE c.code IS NOT NULL`
 FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`
 )
 
-// errorsSQL returns the text of payoutErrors.
-func (d Dialect) errorsSQL() string {
-	text := payoutErrors
+// payoutErrors is errorsSQL with the counts and the first payout of each state.
+var payoutErrors = func() string {
+	text := errorsSQL
 	for _, state := range []string{"2", "3", "5"} {
 		text = strings.NewReplacer(
 			":count"+state, strings.ReplaceAll(countOfCode, ":state", state),
 			":first"+state, strings.ReplaceAll(firstOfCode, ":state", state)).Replace(text)
 	}
-	return strings.ReplaceAll(text, ":by_code", d.Index("payouts_code"))
-}
+	return text
+}()
 
 // ScanPayout reads PayoutColumns into p, and the columns after them into more.
 func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
@@ -162,8 +162,8 @@ func (t *Tables) PayoutHistory(ctx context.Context, user string, limit int) ([]s
 	err := t.db.Snapshot(ctx, "read the payouts of a user", func() []Statement {
 		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
 		return []Statement{
-			{SQL: t.userPayouts, Args: []any{user, max(limit, 0)}, Row: into(&found, scanPayout)},
-			{SQL: t.userAttempts, Args: []any{user, max(limit, 0), store.UserAnswersMax}, Row: func(scan Scan) error {
+			{SQL: userPayouts, Args: []any{user, max(limit, 0)}, Row: into(&found, scanPayout)},
+			{SQL: userAttempts, Args: []any{user, max(limit, 0), store.UserAnswersMax}, Row: func(scan Scan) error {
 				var id store.PayoutID
 				var a reward.Attempt
 				err := scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &a.Dispatch, (*at)(&a.At), &a.Class, &a.Code, &a.Message)
@@ -195,12 +195,12 @@ func (t *Tables) PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams)
 	}
 	args := []any{after.Since, int64(after.PromotionID), int64(after.TargetID), p.OlderThan, max(p.Limit, 0)}
 	if p.UserID == "" {
-		return list(ctx, t.db.ReadLong, "list UNKNOWN payouts", scanPayout, t.listUnknown, args...)
+		return list(ctx, t.db.ReadLong, "list UNKNOWN payouts", scanPayout, listUnknown, args...)
 	}
 	if len(store.StorableUsers([]string{p.UserID})) == 0 {
 		return nil, nil // no payout can have this user ID
 	}
-	return list(ctx, t.db.ReadLong, "list UNKNOWN payouts of a user", scanPayout, t.listUnknownOf, append(args, p.UserID)...)
+	return list(ctx, t.db.ReadLong, "list UNKNOWN payouts of a user", scanPayout, listUnknownOf, append(args, p.UserID)...)
 }
 
 // PayoutOldest returns since when the oldest READY and UNKNOWN payouts wait, and since
@@ -223,7 +223,7 @@ func (t *Tables) PayoutErrors(ctx context.Context, id reward.PromotionID) ([]sto
 		}
 		e.TargetID = reward.TargetID(*target)
 		return nil
-	}, t.payoutErrors, int64(id), store.PayoutErrorsMax, store.PayoutErrorCountMax)
+	}, payoutErrors, int64(id), store.PayoutErrorsMax, store.PayoutErrorCountMax)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 		var flagged int64
 		if c.MaxAmount != nil {
 			err := t.db.Read(ctx, what, func() Statement {
-				return Statement{SQL: t.flaggedAmount, Args: []any{int64(c.ID)}, Row: func(scan Scan) error { return scan(&flagged) }}
+				return Statement{SQL: FlaggedSQL, Args: []any{int64(c.ID)}, Row: func(scan Scan) error { return scan(&flagged) }}
 			})
 			if err != nil {
 				return promotionChange{}, err
@@ -81,25 +81,21 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 				worthMax = 0
 			}
 			change.underLock = true
-			change.counts = &Statement{SQL: t.countsWithin, Args: []any{int64(c.ID), spentMax, worthMax}, Must: true}
+			change.counts = &Statement{SQL: countsWithin, Args: []any{int64(c.ID), spentMax, worthMax}, Must: true}
 		}
 		return change, err
 	})
 	return v, err
 }
 
-// FlaggedSQL returns the statement that reads the amount of the READY rows of promotion $1
-// that may have been charged.
-func (d Dialect) FlaggedSQL() string {
-	return `SELECT CAST(coalesce(sum(p.amount), 0) AS bigint) FROM ` + d.Returned + ` AND p.maybe_called`
-}
+// FlaggedSQL reads the amount of the READY rows of promotion $1 that may have been charged. It
+// needs Dialect.Text.
+const FlaggedSQL = `SELECT CAST(coalesce(sum(p.amount), 0) AS bigint) FROM :returned AND p.maybe_called`
 
-// countsWithinSQL returns the statement that finds the counts of promotion $1 if at most $2
-// is spent, as rules.Spent says, and all payouts together are worth at most $3.
-func (d Dialect) countsWithinSQL() string {
-	return `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND ` + Worth + ` <= $3
-  AND s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + (` + d.FlaggedSQL() + `) <= $2`
-}
+// countsWithin finds the counts of promotion $1 if at most $2 is spent, as rules.Spent says,
+// and all payouts together are worth at most $3.
+var countsWithin = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND ` + Worth + ` <= $3
+  AND s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + (` + FlaggedSQL + `) <= $2`
 
 // sameCounts returns the statement that finds the counts of promotion $1 if those of the
 // given states are still $2, $3 and so on.
@@ -192,7 +188,7 @@ func (t *Tables) PromotionComplete(ctx context.Context, id reward.PromotionID, s
 		var blockers rules.Blockers
 		var err error
 		if v.Status == reward.PromotionCancelled {
-			blockers.Lookups, err = t.found(ctx, what, t.undecided, int64(id), settleAfter)
+			blockers.Lookups, err = t.found(ctx, what, undecided, int64(id), settleAfter)
 		} else {
 			blockers.Uploads, err = t.found(ctx, what, openUpload, int64(id), now)
 		}

@@ -122,7 +122,7 @@ func (t *Tables) registered(ctx context.Context, what string, rs []store.Registr
 		}
 		views, err := list(ctx, t.db.Read, what, func(scan Scan, r *registered) error {
 			return ScanView(scan, &r.PromotionView, &r.authored)
-		}, t.registeredPromotions, ids)
+		}, registeredPromotions, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -133,12 +133,9 @@ func (t *Tables) registered(ctx context.Context, what string, rs []store.Registr
 	return found, nil
 }
 
-// registeredSQL returns the statement that reads the promotions among the IDs $1, and
-// whether they have authors.
-func (d Dialect) registeredSQL() string {
-	return `SELECT ` + ViewColumns + `, EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = m.id)
-FROM ` + joinCounts + ` WHERE m.id ` + d.Among + ` ORDER BY m.id`
-}
+// registeredPromotions reads the promotions among the IDs $1, and whether they have authors.
+var registeredPromotions = `SELECT ` + ViewColumns + `, EXISTS (SELECT 1 FROM promotion_authors a WHERE a.promotion_id = m.id)
+FROM ` + joinCounts + ` WHERE m.id :among ORDER BY m.id`
 
 // PromotionDelete removes a DRAFT and all its rows. Another status is
 // CodeIllegalState.
@@ -157,7 +154,7 @@ func (t *Tables) PromotionDelete(ctx context.Context, id reward.PromotionID) err
 		args := []any{int64(id)}
 		return t.db.WriteLong(ctx, what, func() []Statement {
 			return []Statement{
-				{SQL: t.lockCounts, Args: args},
+				{SQL: lockCounts, Args: args},
 				{SQL: `DELETE FROM attempts WHERE promotion_id = $1`, Args: args},
 				{SQL: `DELETE FROM payouts WHERE promotion_id = $1`, Args: args},
 				{SQL: `DELETE FROM promotions WHERE id = $1 AND status = 'DRAFT' RETURNING id`, Args: args, Must: true},

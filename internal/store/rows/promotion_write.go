@@ -74,7 +74,7 @@ func (t *Tables) writePromotion(ctx context.Context, what string, was *reward.Pr
 		v = store.PromotionView{}
 		var all []Statement
 		if c.underLock {
-			all = append(all, Statement{SQL: t.lockCounts, Args: []any{id}})
+			all = append(all, Statement{SQL: lockCounts, Args: []any{id}})
 		}
 		if c.counts != nil {
 			all = append(all, *c.counts)
@@ -144,7 +144,7 @@ const (
 	describePromotion = `UPDATE promotions SET metadata = $2, search = $3 WHERE id = $1`
 
 	insertCounts = `INSERT INTO summaries (promotion_id, summary_id) VALUES ($1, 0) ON CONFLICT DO NOTHING`
-	lockCounts   = `SELECT promotion_id FROM summaries WHERE promotion_id = $1 AND summary_id = 0`
+	lockCounts   = `SELECT promotion_id FROM summaries WHERE promotion_id = $1 AND summary_id = 0 :lock_row`
 )
 
 // update returns the statements that write next if the stored promotion is as it was.
@@ -185,9 +185,9 @@ func (t *Tables) events(c *promotionChange) []Statement {
 	id := int64(c.next.ID)
 	switch c.event {
 	case store.EventBreach:
-		all = append(all, Statement{SQL: t.endpointEvent, Args: []any{id, store.WebhookBreach}})
+		all = append(all, Statement{SQL: endpointEvent, Args: []any{id, store.WebhookBreach}})
 	case store.EventApproval:
-		return []Statement{{SQL: t.endpointEvent, Args: []any{id, store.WebhookApprovalNeeded}}}
+		return []Statement{{SQL: endpointEvent, Args: []any{id, store.WebhookApprovalNeeded}}}
 	}
 	if c.event != "" && c.next.WebhookURL != "" {
 		all = append(all, Statement{SQL: promotionEvent, Args: []any{id, c.event, c.next.WebhookURL, c.at}})

@@ -44,20 +44,18 @@ var (
 
 	// promotionSQL reads promotion $1 with its counts and metadata. scanDetails scans its row.
 	promotionSQL = `SELECT ` + detailColumns + ` FROM ` + joinCounts + ` WHERE m.id = $1`
-)
 
-// ViewsOf returns the statement that reads the promotions among the IDs $1.
-func (d Dialect) ViewsOf() string { return ViewSQL + `WHERE m.id ` + d.Among + ` ORDER BY m.id` }
+	// ViewsOf reads the promotions among the IDs $1. It needs Dialect.Text.
+	ViewsOf = ViewSQL + `WHERE m.id :among ORDER BY m.id`
 
-// ActiveSQL returns the statement that reads the promotions that still need work.
-func (d Dialect) ActiveSQL() string { return ViewSQL + `WHERE ` + d.Active + ` ORDER BY m.id` }
+	// ActiveSQL reads the promotions that still need work. It needs Dialect.Text.
+	ActiveSQL = ViewSQL + `WHERE :active ORDER BY m.id`
 
-// dueSQL returns the statement that lists the DRAFTs to start. It names the index, because
-// SQLite may otherwise read all DRAFTs.
-func (d Dialect) dueSQL() string {
-	return `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, d.Index(`promotions_due`)+` JOIN`, 1) +
+	// duePromotions lists the DRAFTs to start. It names the index, because SQLite may
+	// otherwise read all DRAFTs.
+	duePromotions = `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, ` :by_due JOIN`, 1) +
 		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
-}
+)
 
 // PromotionGet returns a promotion with its counts, or CodeNotFound.
 func (t *Tables) PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
@@ -75,7 +73,7 @@ func (t *Tables) PromotionViews(ctx context.Context, ids []reward.PromotionID) (
 	if err := store.CheckViews(ids); err != nil {
 		return nil, err
 	}
-	return list(ctx, t.db.Read, "read promotions", scanView, t.viewsOf, ids)
+	return list(ctx, t.db.Read, "read promotions", scanView, ViewsOf, ids)
 }
 
 // PromotionList returns a page of promotions. A text that no promotion can have
@@ -91,14 +89,14 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 // PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
 // ordered by StartsAt, then ID.
 func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
-	return list(ctx, t.db.Read, "list due promotions", scanView, t.duePromotions, now, max(limit, 0))
+	return list(ctx, t.db.Read, "list due promotions", scanView, duePromotions, now, max(limit, 0))
 }
 
 // PromotionActive returns the promotions that still need work, ordered by ID:
 // RUNNING ones, CANCELLED ones without FinishedAt, and those whose stream is
 // not marked as destroyed.
 func (t *Tables) PromotionActive(ctx context.Context) ([]store.PromotionView, error) {
-	return list(ctx, t.db.Read, "list active promotions", scanView, t.activePromotions)
+	return list(ctx, t.db.Read, "list active promotions", scanView, ActiveSQL)
 }
 
 // PromotionStreamDestroyed marks the stream of a COMPLETED or CANCELLED

@@ -14,15 +14,17 @@ import (
 // promotions is a database with one promotion. Each read finds the next view of it, and the
 // last one again and again. No write finds it as it was read.
 type promotions struct {
-	DB
 	views []store.PromotionView
 	reads int
 }
 
-func (p *promotions) Read(_ context.Context, _ string, build func() Statement) error {
+func (p *promotions) Run(_ context.Context, _ string, mode Mode, build func() []Statement) error {
+	if mode.Write {
+		return ErrStale
+	}
 	v := p.views[min(p.reads, len(p.views)-1)]
 	p.reads++
-	return build().Row(func(dest ...any) error {
+	return build()[0].Row(func(dest ...any) error {
 		return scanDetails(func(from ...any) error {
 			for i := range dest {
 				reflect.ValueOf(dest[i]).Elem().Set(reflect.ValueOf(from[i]).Elem())
@@ -32,12 +34,15 @@ func (p *promotions) Read(_ context.Context, _ string, build func() Statement) e
 	})
 }
 
-func (p *promotions) Write(context.Context, string, func() []Statement) error { return ErrStale }
+// tablesOver returns the methods over a database, and a driver for payouts.
+func tablesOver(db DB, payouts Payouts) *Tables {
+	return &Tables{db: &database{db: db, inDialect: func(sql string) string { return sql }}, payouts: payouts}
+}
 
 func TestAPromotionIsNeverAsItWasRead(t *testing.T) {
 	t.Parallel()
 	db := &promotions{views: []store.PromotionView{{}}}
-	if _, err := (&Tables{db: db}).PromotionClose(t.Context(), 1); !errors.Is(err, store.ErrBusy) || db.reads != rereadsMax {
+	if _, err := tablesOver(db, nil).PromotionClose(t.Context(), 1); !errors.Is(err, store.ErrBusy) || db.reads != rereadsMax {
 		t.Errorf("%v after %d reads", err, db.reads)
 	}
 }
@@ -47,7 +52,7 @@ func TestAPromotionThatIsAsTheRuleWantsItIsNotWritten(t *testing.T) {
 	closed := store.PromotionView{}
 	closed.Closed = true
 	db := &promotions{views: []store.PromotionView{{}, closed}}
-	if p, err := (&Tables{db: db}).PromotionClose(t.Context(), 1); err != nil || !p.Closed || db.reads != 2 {
+	if p, err := tablesOver(db, nil).PromotionClose(t.Context(), 1); err != nil || !p.Closed || db.reads != 2 {
 		t.Errorf("%+v, %v after %d reads", p, err, db.reads)
 	}
 }

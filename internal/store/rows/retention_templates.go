@@ -68,7 +68,7 @@ func (t *Tables) TemplateArchive(ctx context.Context, id reward.TemplateID, befo
 	err = t.db.Write(ctx, "archive a coupon template", func() []Statement {
 		archived = false
 		return []Statement{
-			{SQL: t.lockTemplate, Args: []any{int64(id)}},
+			{SQL: lockTemplateSQL, Args: []any{int64(id)}},
 			{SQL: archiveTemplate, Args: []any{int64(id), before, now, seenAt[0]}, Row: seen(&archived)},
 		}
 	})

@@ -238,7 +238,7 @@ func (t *Tables) PayoutSweep(ctx context.Context, p store.PayoutSweepParams) (in
 	found, err := list(ctx, t.db.Read, "find payouts to sweep", func(scan Scan, id *store.PayoutID) error {
 		id.PromotionID = p.PromotionID
 		return scan((*int64)(&id.TargetID))
-	}, t.queuedBefore, int64(p.PromotionID), p.Before, store.BatchMax)
+	}, queuedBefore, int64(p.PromotionID), p.Before, store.BatchMax)
 	if err != nil {
 		return 0, err
 	}
@@ -261,7 +261,7 @@ func (t *Tables) PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepP
 				err := scan(&last.target, (*at)(&last.dueAt))
 				*id = store.PayoutID{PromotionID: p.PromotionID, TargetID: reward.TargetID(last.target)}
 				return err
-			}, t.openAfter, int64(p.PromotionID), int16(from), after.dueAt, after.target, store.BatchMax-moved)
+			}, openAfter, int64(p.PromotionID), int16(from), after.dueAt, after.target, store.BatchMax-moved)
 			if err != nil {
 				return moved, err
 			}

@@ -52,7 +52,7 @@ func TestOthersChangeAPayoutWhileARuleDecides(t *testing.T) {
 	running, id := []reward.PromotionStatus{reward.Running}, store.PayoutID{PromotionID: 1, TargetID: 7}
 	finish := store.PayoutFinishParams{Outcomes: []rules.Outcome{{Ref: reward.Ref{PromotionID: 1, TargetID: 7, Dispatch: 1}, Kind: rules.OutcomePaid}}}
 	tables := func(m *moving) *Tables {
-		return &Tables{db: &promotions{views: []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}}, payouts: m}
+		return tablesOver(&promotions{views: []store.PromotionView{{Promotion: reward.Promotion{ID: 1, Status: reward.Running}}}}, m)
 	}
 	t.Run("RetryOfACancelledPromotion", func(t *testing.T) {
 		t.Parallel()

@@ -21,6 +21,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -50,23 +51,68 @@ type Scan = func(dest ...any) error
 // statement that breaks a foreign key fails with ErrNoParent, one that inserts a coupon with
 // an ID or a code in use with ErrTaken, and one with a slot in use with ErrStale.
 type DB interface {
-	// Write runs the statements that build returns in order, as one
-	// transaction. It calls build again for each try.
-	Write(ctx context.Context, what string, build func() []Statement) error
-	// WriteLong is Write for statements whose duration grows with the table. Only ctx
-	// limits it.
-	WriteLong(ctx context.Context, what string, build func() []Statement) error
-	// Read runs one statement that changes nothing. It calls build again for
-	// each try.
-	Read(ctx context.Context, what string, build func() Statement) error
-	// ReadLong is Read for a statement whose duration grows with the table.
-	// Only ctx limits it.
-	ReadLong(ctx context.Context, what string, build func() Statement) error
-	// Snapshot is Read for several statements, which all see the same rows.
-	Snapshot(ctx context.Context, what string, build func() []Statement) error
-	// SnapshotLong is Snapshot for statements whose duration grows with the table. Only ctx
-	// limits it.
-	SnapshotLong(ctx context.Context, what string, build func() []Statement) error
+	// Run runs the statements that build returns in order, as one transaction. It calls
+	// build again for each try.
+	Run(ctx context.Context, what string, mode Mode, build func() []Statement) error
+}
+
+// Mode is how a DB runs statements.
+type Mode struct {
+	// Write is for statements that change rows. Others all see the same rows.
+	Write bool
+	// Long is for statements whose duration grows with the table. Only ctx limits it.
+	Long bool
+}
+
+// database runs the statements of this package, whose texts it puts into a dialect.
+type database struct {
+	db        DB
+	inDialect func(sql string) string
+	// texts has the result of inDialect by text. There are as many as this package has texts.
+	texts sync.Map
+}
+
+func (d *database) Write(ctx context.Context, what string, build func() []Statement) error {
+	return d.run(ctx, what, Mode{Write: true}, build)
+}
+
+func (d *database) WriteLong(ctx context.Context, what string, build func() []Statement) error {
+	return d.run(ctx, what, Mode{Write: true, Long: true}, build)
+}
+
+func (d *database) Read(ctx context.Context, what string, build func() Statement) error {
+	return d.run(ctx, what, Mode{}, func() []Statement { return []Statement{build()} })
+}
+
+func (d *database) ReadLong(ctx context.Context, what string, build func() Statement) error {
+	return d.run(ctx, what, Mode{Long: true}, func() []Statement { return []Statement{build()} })
+}
+
+func (d *database) Snapshot(ctx context.Context, what string, build func() []Statement) error {
+	return d.run(ctx, what, Mode{}, build)
+}
+
+func (d *database) SnapshotLong(ctx context.Context, what string, build func() []Statement) error {
+	return d.run(ctx, what, Mode{Long: true}, build)
+}
+
+func (d *database) run(ctx context.Context, what string, mode Mode, build func() []Statement) error {
+	return d.db.Run(ctx, what, mode, func() []Statement {
+		statements := build()
+		for i := range statements {
+			statements[i].SQL = d.text(statements[i].SQL)
+		}
+		return statements
+	})
+}
+
+func (d *database) text(sql string) string {
+	if text, ok := d.texts.Load(sql); ok {
+		return text.(string)
+	}
+	text := d.inDialect(sql)
+	d.texts.Store(sql, text)
+	return text
 }
 
 // ErrNoParent means that a row refers to another row that does not exist.
@@ -185,16 +231,15 @@ type Dialect struct {
 // not prove that nothing was paid.
 type Tables struct {
 	Driver
-	db        DB
+	db        *database
 	payouts   Payouts
 	dialect   Dialect
 	cancelled marks // of PayoutCancelStep
-	texts
 }
 
 // New returns the store of a driver. db runs the statements of this package.
 func New(db DB, driver driver, d Dialect) *Tables {
-	return &Tables{Driver: driver, db: db, payouts: driver, dialect: d, texts: d.texts()}
+	return &Tables{Driver: driver, db: &database{db: db, inDialect: d.replacer().Replace}, payouts: driver, dialect: d}
 }
 
 type driver interface {
@@ -267,36 +312,21 @@ type Driver interface {
 	TemplateActive(ctx context.Context, closedAfter time.Time) ([]reward.CouponTemplate, error)
 }
 
-// texts are the statements that depend on the dialect.
-type texts struct {
-	deleteExpiredKeys, takeLease, leaseOwners, heartbeat, deleteOldInstances, countAlive, listInstances, otherApprovals, aliveInstances, claimWebhooks, expireCoupons, endedHolds, confirmCoupon, endHolds, returnCodes, slotsOfUsers, latestOfUsers, settledRequests, sameRequests, settleTemplate, insertCoupons, insertRejections, latestOutcomes, expiredHolds, waitingLine,
-	drawNow, saveEntrants, hasEntrants, takenCode, lockImport, stageCodes,
-	userPayouts, userAttempts, listUnknown, listUnknownOf, payoutErrors, reportDead, grantDay, queuedBefore, openAfter, lockTemplate, closeDraw, viewsOf, duePromotions, activePromotions,
-	registeredPromotions, lockCounts, countsWithin, flaggedAmount, undecided, approvedLeft, endpointEvent string
-
-	webhooks webhookTexts
+// replacer returns what puts the dialect into the texts of this package: it replaces :clock
+// and the like.
+func (d Dialect) replacer() *strings.Replacer {
+	return strings.NewReplacer(
+		":clock", d.Clock, ":skip_locked", d.SkipLocked, ":lock_row", d.LockRow, ":by_locale", d.ByLocale,
+		":by_open", d.Index("payouts_open"), ":by_code", d.Index("payouts_code"), ":by_due", d.Index("promotions_due"),
+		":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"),
+		":among", d.Among, ":active", d.Active, ":returned", d.Returned, ":limit2", d.Limit("$2", "m.currency"),
+		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...),
+		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5"),
+	)
 }
 
-func (d Dialect) texts() texts {
-	text := strings.NewReplacer(":clock", d.Clock, ":skip_locked", d.SkipLocked, ":by_open", d.Index("payouts_open"), ":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"), ":by_locale", d.ByLocale,
-		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...), ":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5")).Replace
-	return texts{
-		deleteExpiredKeys: text(deleteExpiredKeys), takeLease: text(takeLease), leaseOwners: text(leaseOwners), heartbeat: text(heartbeat),
-		deleteOldInstances: text(deleteOldInstances), countAlive: text(countAlive), listInstances: text(listInstances), otherApprovals: text(otherApprovals), aliveInstances: text(aliveInstances), claimWebhooks: text(claimWebhooks),
-		expireCoupons: text(expireCoupons), endedHolds: text(endedHolds), confirmCoupon: text(confirmCoupon), endHolds: text(endHolds), returnCodes: text(returnCodes),
-		slotsOfUsers: text(slotsOfUsers), latestOfUsers: text(latestOfUsers), settledRequests: text(settledRequests), sameRequests: text(sameRequests),
-		settleTemplate: text(settleTemplate), insertCoupons: text(insertCoupons), insertRejections: text(insertRejections),
-		latestOutcomes: text(latestOutcomes), expiredHolds: text(expiredHolds), waitingLine: text(waitingLine),
-		drawNow: text(drawNow), saveEntrants: text(saveEntrants), hasEntrants: text(hasEntrants),
-		takenCode: text(takenCode), lockImport: lockImport + d.LockRow, stageCodes: text(stageCodes),
-		userPayouts: text(userPayouts), userAttempts: text(userAttempts), listUnknown: text(listUnknown), listUnknownOf: text(listUnknownOf), payoutErrors: d.errorsSQL(), reportDead: text(reportDead), grantDay: d.grantSQL(),
-		queuedBefore: text(queuedBefore), openAfter: text(openAfter), lockTemplate: lockTemplateSQL + d.LockRow, closeDraw: text(closeDraw),
-		viewsOf: d.ViewsOf(), duePromotions: d.dueSQL(), activePromotions: d.ActiveSQL(), registeredPromotions: d.registeredSQL(),
-		lockCounts: lockCounts + d.LockRow, countsWithin: d.countsWithinSQL(), flaggedAmount: d.FlaggedSQL(), undecided: text(undecided),
-		approvedLeft: text(d.approvedLeftSQL()), endpointEvent: text(endpointEvent),
-		webhooks: webhookTextsOf(text),
-	}
-}
+// Text returns a text of this package in the dialect.
+func (d Dialect) Text(sql string) string { return d.replacer().Replace(sql) }
 
 // Statements returns the texts that read tables which grow, by name. Tests of
 // the drivers check their query plans.
@@ -309,15 +339,14 @@ func (d Dialect) Statements() map[string]string {
 		sql, _ := d.lettersSQL(p)
 		return sql
 	}
-	t := d.texts()
-	return map[string]string{
+	all := map[string]string{
 		"find an API key": keyByHash, "list API keys": listKeys, "use an API key": useKey,
 		"audit": audit(store.AuditListParams{}), "audit of a subject": audit(store.AuditListParams{Subject: "/a"}),
 		"audit below": audit(store.AuditListParams{Subject: "/a/"}), "audit below by an actor": audit(store.AuditListParams{Subject: "/a/", Actor: "a"}),
 		"audit of an actor": audit(store.AuditListParams{Actor: "a"}), "audit of an action": audit(store.AuditListParams{Action: "a"}),
 		"audit of an actor with an action": audit(store.AuditListParams{Actor: "a", Action: "a"}),
-		"end an audit line":                endAudit, "drop an audit line": dropAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": t.deleteExpiredKeys, "finish a key": finishKey,
-		"drop a key": dropKey, "release a key": releaseKey, "claim webhook deliveries": t.claimWebhooks,
+		"end an audit line":                endAudit, "drop an audit line": dropAudit, "claim a key": claimKey, "read a key": readKey, "delete expired keys": deleteExpiredKeys, "finish a key": finishKey,
+		"drop a key": dropKey, "release a key": releaseKey, "claim webhook deliveries": claimWebhooks,
 		"dead letters": letters(store.DeadLetterListParams{}), "dead letters with a status": letters(store.DeadLetterListParams{Status: "OPEN"}),
 		"dead letters of a source":                            letters(store.DeadLetterListParams{Source: "a"}),
 		"dead letters of a source with a status":              letters(store.DeadLetterListParams{Source: "a", Status: "OPEN"}),
@@ -329,36 +358,41 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
-		"a promotion": promotionSQL, "views": t.viewsOf, "due promotions": t.duePromotions, "active promotions": t.activePromotions,
-		"promotions of records": t.registeredPromotions, "write a promotion": updatePromotion, "lock counts": t.lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "counts within limits": t.countsWithin,
-		"flagged amount": t.flaggedAmount, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
-		"undecided payouts": t.undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": t.approvedLeft,
-		"tell endpoints":              t.endpointEvent,
-		"grant a promotion its worth": t.grantDay, "read a grant": isGranted,
-		"a template": TemplateSQL, "lock the row of a template": t.lockTemplate, "touch a template": touchTemplate, "raise a generation": newGeneration, "move places": movePlaces, "change settings": changeSettings, "change settings of an unused template": changeUnused, "has an entrant": hasEntrant, "set a floor": setFloor, "close a draw": t.closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
-		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": t.confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": t.endHolds,
-		"slots of users": t.slotsOfUsers, "latest coupons of users": t.latestOfUsers, "settled requests": t.settledRequests, "same requests": t.sameRequests,
-		"settle a template": t.settleTemplate, "insert coupons": t.insertCoupons, "insert rejections": t.insertRejections,
-		"latest outcomes": t.latestOutcomes, "history of a user": historyOfUser, "expired holds": t.expiredHolds, "settled tickets": settledAbove,
-		"changed holdings": holdingsAbove, "holders": holders, "waiting line": t.waitingLine,
-		"return codes": t.returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,
-		"a line": lineOf, "store a leave": storeLeft, "count a leave": countLeft, "draw now": t.drawNow, "save entrants": t.saveEntrants, "has entrants": t.hasEntrants,
+		"a promotion": promotionSQL, "views": ViewsOf, "due promotions": duePromotions, "active promotions": ActiveSQL,
+		"promotions of records": registeredPromotions, "write a promotion": updatePromotion, "lock counts": lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "counts within limits": countsWithin,
+		"flagged amount": FlaggedSQL, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
+		"undecided payouts": undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": approvedLeft,
+		"tell endpoints":              endpointEvent,
+		"grant a promotion its worth": grantDay, "read a grant": isGranted,
+		"a template": TemplateSQL, "lock the row of a template": lockTemplateSQL, "touch a template": touchTemplate, "raise a generation": newGeneration, "move places": movePlaces, "change settings": changeSettings, "change settings of an unused template": changeUnused, "has an entrant": hasEntrant, "set a floor": setFloor, "close a draw": closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
+		"a coupon": couponSQL, "coupons of a template": couponsOfTemplate, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": confirmCoupon, "cancel a coupon": cancelCoupon, "end holds": endHolds,
+		"slots of users": slotsOfUsers, "latest coupons of users": latestOfUsers, "settled requests": settledRequests, "same requests": sameRequests,
+		"settle a template": settleTemplate, "insert coupons": insertCoupons, "insert rejections": insertRejections,
+		"latest outcomes": latestOutcomes, "history of a user": historyOfUser, "expired holds": expiredHolds, "settled tickets": settledAbove,
+		"changed holdings": holdingsAbove, "holders": holders, "waiting line": waitingLine,
+		"return codes": returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,
+		"a line": lineOf, "store a leave": storeLeft, "count a leave": countLeft, "draw now": drawNow, "save entrants": saveEntrants, "has entrants": hasEntrants,
 		"latest refusal": latestRefusal, "end a refusal": endRefusal, "begin a refusal": beginRefusal,
-		"find a taken code": t.takenCode, "lock an import": t.lockImport, "stage codes": t.stageCodes, "count staged codes": countStaged,
+		"find a taken code": takenCode, "lock an import": lockImport, "stage codes": stageCodes, "count staged codes": countStaged,
 		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
-		"expire coupons": t.expireCoupons, "find ended holds": t.endedHolds,
-		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": t.userPayouts, "answers of a user": t.userAttempts, "claim lookups": d.ClaimLookups,
-		"list UNKNOWN payouts": t.listUnknown, "list UNKNOWN payouts of a user": t.listUnknownOf, "count error codes": t.payoutErrors,
-		"find the oldest payouts": oldestPayouts, "find payouts to sweep": t.queuedBefore, "find payouts to cancel": t.openAfter,
+		"expire coupons": expireCoupons, "find ended holds": endedHolds,
+		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": userPayouts, "answers of a user": userAttempts, "claim lookups": d.ClaimLookups,
+		"list UNKNOWN payouts": listUnknown, "list UNKNOWN payouts of a user": listUnknownOf, "count error codes": payoutErrors,
+		"find the oldest payouts": oldestPayouts, "find payouts to sweep": queuedBefore, "find payouts to cancel": openAfter,
 		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],
 		"example of an error code": exampleOfCode, "list reconciliations": listReconciliations,
-		"find due endpoints": t.webhooks.due, "claim deliveries": t.webhooks.claim, "list deliveries": listAll,
+		"find due endpoints": dueEndpoints, "claim deliveries": claimDeliveries, "list deliveries": listAll,
 		"list deliveries with a state": listIn, "count pending deliveries": countPending, "find bulk events to drop": bulkToDrop,
-		"delete old deliveries": t.webhooks.deleteOld, "abandon old deliveries": t.webhooks.abandonOld, "delete deliveries of nobody": deleteOrphans,
+		"delete old deliveries": deleteOldDeliveries, "abandon old deliveries": abandonOldDeliveries, "delete deliveries of nobody": deleteOrphans,
 		"mark points of promotions": promotionPoints.mark, "fold points of promotions": promotionPoints.fold,
 		"delete folded points of promotions": promotionPoints.deleteMarks, "timeline of a promotion": promotionPoints.read,
 		"mark points of templates": templatePoints.mark, "timeline of a template": templatePoints.read,
 	}
+	replacer := d.replacer()
+	for name, sql := range all {
+		all[name] = replacer.Replace(sql)
+	}
+	return all
 }
 
 // write is a reading for one statement that writes.
@@ -400,7 +434,7 @@ func into[T any](list *[]T, read func(Scan, *T) error) func(Scan) error {
 	}
 }
 
-// reading is DB.Read, DB.ReadLong or Tables.write.
+// reading is database.Read, database.ReadLong or Tables.write.
 type reading func(ctx context.Context, what string, build func() Statement) error
 
 // list reads all rows of one statement.

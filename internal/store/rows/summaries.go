@@ -237,7 +237,7 @@ func (t *Tables) readCounts(ctx context.Context, id reward.PromotionID) (c compa
 func (t *Tables) addDifferences(ctx context.Context, id reward.PromotionID, c comparison) error {
 	of := []any{int64(id)}
 	return t.db.Write(ctx, "repair the counts of a promotion", func() []Statement {
-		all := []Statement{{SQL: t.lockCounts, Args: of}}
+		all := []Statement{{SQL: lockCounts, Args: of}}
 		for _, d := range c.differing {
 			values := []any{int64(id), int64(d.ID), c.repairs}
 			for _, n := range d.Payouts {

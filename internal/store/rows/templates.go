@@ -84,9 +84,9 @@ WHERE id = $1 AND epoch = $2 AND draw_state = 'OPEN' AND archived_at IS NULL AND
 WHERE id = $1 AND epoch = $2 AND draw_state = 'CLOSED' AND archived_at IS NULL RETURNING id`
 )
 
-// lockTemplateSQL reads whether template $1 is archived. With Dialect.LockRow, it comes first in
+// lockTemplateSQL reads whether template $1 is archived. It comes first in
 // every transaction that changes a template, so that later statements see its latest state.
-const lockTemplateSQL = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1`
+const lockTemplateSQL = `SELECT t.archived_at IS NOT NULL FROM coupon_templates t WHERE t.id = $1 :lock_row`
 
 // inTemplate runs the statements that build returns in a transaction that locks template id
 // first, and reads the template last.
@@ -94,7 +94,7 @@ func (t *Tables) inTemplate(ctx context.Context, what string, id reward.Template
 	err = t.db.Write(ctx, what, func() []Statement {
 		c = reward.CouponTemplate{}
 		args := []any{int64(id)}
-		return slices.Concat([]Statement{{SQL: t.lockTemplate, Args: args}}, build(),
+		return slices.Concat([]Statement{{SQL: lockTemplateSQL, Args: args}}, build(),
 			[]Statement{{SQL: TemplateSQL, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }}})
 	})
 	if err == nil && c.ID == 0 {
@@ -284,7 +284,7 @@ func (t *Tables) TemplateSetFloor(ctx context.Context, id reward.TemplateID, gen
 // changes nothing if the template has another epoch, or if its OpensAt is in the future by the
 // clock of the database.
 func (t *Tables) DrawClose(ctx context.Context, id reward.TemplateID, epoch int64) (reward.CouponTemplate, error) {
-	c, _, err := t.writeTemplate(ctx, "close a draw", id, t.closeDraw, epoch)
+	c, _, err := t.writeTemplate(ctx, "close a draw", id, closeDraw, epoch)
 	return c, err
 }
 

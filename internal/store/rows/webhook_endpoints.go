@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -12,21 +11,16 @@ import (
 	"github.com/largesse/largesse/internal/store"
 )
 
-// webhookTexts are the statements about endpoints that use the database's clock.
-type webhookTexts struct {
-	columns, due, claim, change, rotate, recordSuccess, recordFailure, disable, record, logAttempt, resend, test, countDropped, deleteOld, abandonOld string
-}
-
 const (
 	endpointColumns = `e.id, e.url, e.description, e.events, e.enabled, e.disabled_reason, e.disabled_at, e.secret,
 CASE WHEN e.previous_until > :clock THEN e.previous_secret ELSE '' END, CASE WHEN e.previous_until > :clock THEN e.previous_until END,
 e.failing_since, e.failures, e.last_error, e.delivered_at, e.overflowing, e.dropped, e.dropped_at, e.created_at, e.created_by`
 
 	// endpointSQL reads endpoints with at most $1 of their pending deliveries counted.
-	endpointSQL = `SELECT :columns, (SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 LIMIT $1) n)
+	endpointSQL = `SELECT ` + endpointColumns + `, (SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 LIMIT $1) n)
 FROM webhook_endpoints e `
 
-	dueEndpoints = `SELECT :columns, 0 FROM webhook_endpoints e WHERE e.enabled
+	dueEndpoints = `SELECT ` + endpointColumns + `, 0 FROM webhook_endpoints e WHERE e.enabled
 AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 AND d.due_at <= (SELECT :clock)) ORDER BY e.id`
 
 	createEndpoint = `INSERT INTO webhook_endpoints (id, url, description, events, enabled, secret, created_at, created_by)
@@ -128,17 +122,6 @@ const (
 SELECT id FROM owners WHERE id IS NOT NULL`
 )
 
-func webhookTextsOf(text func(string) string) webhookTexts {
-	columns := text(endpointColumns)
-	with := func(s string) string { return text(strings.ReplaceAll(s, ":columns", endpointColumns)) }
-	return webhookTexts{
-		columns: columns, due: with(dueEndpoints), claim: text(claimDeliveries), change: text(changeEndpoint), rotate: text(rotateEndpoint),
-		recordSuccess: text(recordSuccess), recordFailure: text(recordFailure), disable: text(disable), record: text(recordAttempt),
-		logAttempt: text(logAttempt), resend: text(resendDelivery), test: text(testEndpoint), deleteOld: text(deleteOldDeliveries),
-		abandonOld: text(abandonOldDeliveries), countDropped: text(countDropped),
-	}
-}
-
 func scanEndpoint(scan Scan, e *store.WebhookEndpoint) error {
 	var events int64
 	err := scan(&e.ID, &e.URL, &e.Description, &events, &e.Enabled, &e.DisabledReason, (*at)(&e.DisabledAt), &e.Secret,
@@ -183,12 +166,6 @@ func scanDelivery(scan Scan, d *store.EndpointDelivery) error {
 	return err
 }
 
-// endpointSQL returns the statement that reads endpoints with their pending
-// deliveries.
-func (t *Tables) endpointSQL(where string) string {
-	return strings.ReplaceAll(endpointSQL, ":columns", t.webhooks.columns) + where
-}
-
 func noEndpoint(id int64) error {
 	return reward.NewError(reward.KindNotFound, reward.CodeEndpointNotFound, "there is no webhook endpoint %d", id)
 }
@@ -208,7 +185,7 @@ func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpo
 			{SQL: createEndpoint, Args: []any{
 				e.ID, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled, e.Secret, e.CreatedAt, e.CreatedBy, store.WebhookEndpointsMax,
 			}, Row: seen(&made)},
-			{SQL: t.endpointSQL(`WHERE e.id = $2`), Args: []any{0, e.ID}, Row: into(&exists, scanEndpoint)},
+			{SQL: endpointSQL + `WHERE e.id = $2`, Args: []any{0, e.ID}, Row: into(&exists, scanEndpoint)},
 		}
 	})
 	switch {
@@ -226,12 +203,12 @@ func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpo
 // WebhookEndpointList returns all endpoints by descending ID, with their pending
 // deliveries, of which it counts at most limit per endpoint.
 func (t *Tables) WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error) {
-	return list(ctx, t.db.Read, "list webhook endpoints", scanEndpoint, t.endpointSQL(`ORDER BY e.id DESC`), limit)
+	return list(ctx, t.db.Read, "list webhook endpoints", scanEndpoint, endpointSQL+`ORDER BY e.id DESC`, limit)
 }
 
 // WebhookEndpointGet returns an endpoint, or CodeEndpointNotFound.
 func (t *Tables) WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error) {
-	return one(ctx, t.db.Read, "read a webhook endpoint", noEndpoint(id), scanEndpoint, t.endpointSQL(`WHERE e.id = $2`), limit, id)
+	return one(ctx, t.db.Read, "read a webhook endpoint", noEndpoint(id), scanEndpoint, endpointSQL+`WHERE e.id = $2`, limit, id)
 }
 
 // updated runs a statement on an endpoint and returns what it is afterwards.
@@ -242,7 +219,7 @@ func (t *Tables) updated(ctx context.Context, what string, id int64, sql string,
 		found, changed = nil, false
 		return []Statement{
 			{SQL: sql, Args: append([]any{id}, args...), Row: seen(&changed)},
-			{SQL: t.endpointSQL(`WHERE e.id = $2`), Args: []any{0, id}, Row: into(&found, scanEndpoint)},
+			{SQL: endpointSQL + `WHERE e.id = $2`, Args: []any{0, id}, Row: into(&found, scanEndpoint)},
 		}
 	})
 	e, err = first(found, err, noEndpoint(id))
@@ -272,7 +249,7 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 	if p.Was != nil {
 		url, description, bits, enabled = &p.Was.URL, &p.Was.Description, new(store.WebhookEventBits(p.Was.Events)), &p.Was.Enabled
 	}
-	e, changed, err := t.updated(ctx, "change a webhook endpoint", id, t.webhooks.change, p.URL, p.Description, events, p.Enabled,
+	e, changed, err := t.updated(ctx, "change a webhook endpoint", id, changeEndpoint, p.URL, p.Description, events, p.Enabled,
 		url, description, bits, enabled, p.NewSecret)
 	if err == nil && !changed {
 		err = rules.CheckTag([]string{}, "", "webhook endpoint", id)
@@ -282,7 +259,7 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 
 // WebhookEndpointRotate replaces the secret. The previous one is valid for a time.
 func (t *Tables) WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error) {
-	e, _, err := t.updated(ctx, "rotate the secret of a webhook endpoint", id, t.webhooks.rotate, secret, previousFor)
+	e, _, err := t.updated(ctx, "rotate the secret of a webhook endpoint", id, rotateEndpoint, secret, previousFor)
 	return e, err
 }
 
@@ -298,13 +275,13 @@ func (t *Tables) WebhookEndpointDelete(ctx context.Context, id int64) error {
 
 // WebhookEndpointsDue returns the enabled endpoints with a delivery that is due.
 func (t *Tables) WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoint, error) {
-	return list(ctx, t.db.Read, "find due webhook endpoints", scanEndpoint, t.webhooks.due)
+	return list(ctx, t.db.Read, "find due webhook endpoints", scanEndpoint, dueEndpoints)
 }
 
 // WebhookDeliveryClaim returns at most limit pending deliveries of an endpoint that
 // are due, the longest due first. No other caller can claim them during the lease.
 func (t *Tables) WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error) {
-	claimed, err := list(ctx, t.write, "claim deliveries to an endpoint", scanDelivery, t.webhooks.claim, endpoint, max(limit, 0), lease)
+	claimed, err := list(ctx, t.write, "claim deliveries to an endpoint", scanDelivery, claimDeliveries, endpoint, max(limit, 0), lease)
 	if err != nil {
 		return nil, err
 	}
@@ -326,18 +303,18 @@ func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttem
 		switch {
 		case a.Test:
 		case text == "":
-			statements = []Statement{{SQL: t.webhooks.recordSuccess, Args: []any{a.EndpointID, successInterval}}}
+			statements = []Statement{{SQL: recordSuccess, Args: []any{a.EndpointID, successInterval}}}
 		default:
 			statements = []Statement{
-				{SQL: t.webhooks.recordFailure, Args: []any{a.EndpointID, text}},
-				{SQL: t.webhooks.disable, Args: []any{
+				{SQL: recordFailure, Args: []any{a.EndpointID, text}},
+				{SQL: disable, Args: []any{
 					a.EndpointID, reward.SanitizeText(a.DisableReason), a.DisableNow, a.DisableFailures, a.DisableAfter,
 				}, Row: seen(&disabled)},
 			}
 		}
 		return append(statements,
-			Statement{SQL: t.webhooks.record, Args: []any{a.DeliveryID, int(a.State), a.RetryAfter, a.Body}},
-			Statement{SQL: t.webhooks.logAttempt, Args: []any{a.DeliveryID, a.Status, a.Took.Milliseconds(), text}})
+			Statement{SQL: recordAttempt, Args: []any{a.DeliveryID, int(a.State), a.RetryAfter, a.Body}},
+			Statement{SQL: logAttempt, Args: []any{a.DeliveryID, a.Status, a.Took.Milliseconds(), text}})
 	})
 	return disabled && err == nil, err
 }
@@ -410,7 +387,7 @@ func (t *Tables) disabledOr(ctx context.Context, endpoint int64, missing error) 
 // WebhookDeliveryResend makes a delivery pending and due, with all its tries left. It
 // returns CodeEndpointDisabled if the endpoint is disabled.
 func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
-	changed, err := t.change(ctx, "resend a delivery", t.webhooks.resend, endpoint, id)
+	changed, err := t.change(ctx, "resend a delivery", resendDelivery, endpoint, id)
 	switch {
 	case err != nil:
 		return store.EndpointDelivery{}, err
@@ -423,7 +400,7 @@ func (t *Tables) WebhookDeliveryResend(ctx context.Context, endpoint, id int64) 
 // WebhookDeliveryTest records store.WebhookTest for an endpoint, or returns
 // CodeEndpointDisabled.
 func (t *Tables) WebhookDeliveryTest(ctx context.Context, endpoint int64) (store.EndpointDelivery, error) {
-	made, err := list(ctx, t.write, "test a webhook endpoint", scanDelivery, t.webhooks.test, endpoint)
+	made, err := list(ctx, t.write, "test a webhook endpoint", scanDelivery, testEndpoint, endpoint)
 	if err == nil && len(made) == 0 {
 		err = t.disabledOr(ctx, endpoint, noEndpoint(endpoint))
 	}
@@ -460,15 +437,15 @@ func (t *Tables) WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimPar
 		var statements []Statement
 		if last != nil {
 			statements = []Statement{
-				{SQL: t.webhooks.countDropped, Args: []any{p.EndpointID, *last}},
+				{SQL: countDropped, Args: []any{p.EndpointID, *last}},
 				{SQL: deleteBulk, Args: []any{p.EndpointID, *last}, Row: counted(&r.Dropped)},
 			}
 		} else if pending <= int64(p.PendingMax)/2 {
 			statements = []Statement{{SQL: `UPDATE webhook_endpoints SET overflowing = FALSE WHERE id = $1 AND overflowing`, Args: []any{p.EndpointID}}}
 		}
 		return append(statements,
-			Statement{SQL: t.webhooks.deleteOld, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Deleted)},
-			Statement{SQL: t.webhooks.abandonOld, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Abandoned)},
+			Statement{SQL: deleteOldDeliveries, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Deleted)},
+			Statement{SQL: abandonOldDeliveries, Args: []any{p.EndpointID, p.Kept, p.Limit}, Row: counted(&r.Abandoned)},
 			Statement{SQL: deleteOrphans, Args: []any{p.EndpointID, p.Limit}, Row: counted(&r.Deleted)})
 	})
 	return r, err

@@ -21,7 +21,7 @@ UPDATE webhooks SET due_at = $3 WHERE id IN (SELECT delivery FROM due) RETURNING
 func (t *Tables) WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error) {
 	taken, err := list(ctx, t.write, "claim webhook deliveries", func(scan Scan, d *store.WebhookDelivery) error {
 		return scan(&d.ID, &d.PromotionID, &d.Event, &d.URL, &d.FailedAttempts, (*at)(&d.At))
-	}, t.claimWebhooks, now, max(limit, 0), until)
+	}, claimWebhooks, now, max(limit, 0), until)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
+	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // PayoutDispatch moves due payouts to QUEUED.
@@ -89,7 +90,7 @@ const (
 
 // flaggedSQL sums the amounts of READY rows that may have been charged. The
 // budget counts them.
-var flaggedSQL = dialect.FlaggedSQL()
+var flaggedSQL = dialect.Text(rows.FlaggedSQL)
 
 // allow returns the allowance of a promotion for at most capacity rows.
 // approvedOnly is the result of rules.ApprovalNeeded.

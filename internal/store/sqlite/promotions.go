@@ -53,7 +53,7 @@ func (t *tx) reopen(p *reward.Promotion) error {
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 
 var (
-	activeSQL, viewsOf = dialect.ActiveSQL(), dialect.ViewsOf()
+	activeSQL, viewsOf = dialect.Text(rows.ActiveSQL), dialect.Text(rows.ViewsOf)
 
 	// changesSQL reads the promotions whose latest change has a number above $1. One
 	// transaction writes at a time, so changes become visible in the order of their

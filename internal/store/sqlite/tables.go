@@ -72,9 +72,33 @@ func newTables(s *Store) *rows.Tables {
 	return rows.New(&tables{s: s, prepared: make(map[string]*sql.Stmt)}, s, dialect)
 }
 
-// Write runs statements in one writing transaction.
-func (t *tables) Write(ctx context.Context, what string, build func() []rows.Statement) error {
-	statements := build()
+// Run runs statements in one transaction. Only reads of viewers have a time limit.
+func (t *tables) Run(ctx context.Context, what string, mode rows.Mode, build func() []rows.Statement) error {
+	if mode.Write {
+		return t.write(ctx, what, build())
+	}
+	err := t.s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
+		statements := build()
+		if len(statements) == 1 {
+			return query(ctx, db, statements[0])
+		}
+		return inSnapshot(ctx, db, func(q querier) error {
+			for _, s := range statements {
+				if err := query(ctx, q, s); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// write runs statements in one writing transaction.
+func (t *tables) write(ctx context.Context, what string, statements []rows.Statement) error {
 	prepared := make([]*sql.Stmt, len(statements))
 	for i, s := range statements {
 		var err error
@@ -94,11 +118,6 @@ func (t *tables) Write(ctx context.Context, what string, build func() []rows.Sta
 		}
 		return nil
 	})
-}
-
-// WriteLong is Write, which has no time limit in this driver.
-func (t *tables) WriteLong(ctx context.Context, what string, build func() []rows.Statement) error {
-	return t.Write(ctx, what, build)
 }
 
 // prepare returns a prepared statement of the writing connection. It waits for
@@ -123,41 +142,10 @@ func (t *tables) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// Read runs a statement on a reading connection.
-func (t *tables) Read(ctx context.Context, what string, build func() rows.Statement) error {
-	err := t.s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error { return query(ctx, db, build()) })
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
-}
-
-// ReadLong is Read, which has no time limit in this driver except for viewers.
-func (t *tables) ReadLong(ctx context.Context, what string, build func() rows.Statement) error {
-	return t.Read(ctx, what, build)
-}
-
-// Snapshot runs statements on a reading connection, in one transaction.
-func (t *tables) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
-	return t.s.snapshot(ctx, what, func(ctx context.Context, q querier) error {
-		for _, s := range build() {
-			if err := query(ctx, q, s); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // snapshot runs fn in one reading transaction, so that all its reads see the same commit.
 func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.Context, q querier) error) error {
 	err := s.reader.as(what).read(ctx, func(ctx context.Context, db *sql.Conn) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() //nolint:errcheck // nothing was written
-		return fn(ctx, tx)
+		return inSnapshot(ctx, db, func(q querier) error { return fn(ctx, q) })
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -165,9 +153,13 @@ func (s *Store) snapshot(ctx context.Context, what string, fn func(ctx context.C
 	return nil
 }
 
-// SnapshotLong is Snapshot, which has no time limit in this driver except for viewers.
-func (t *tables) SnapshotLong(ctx context.Context, what string, build func() []rows.Statement) error {
-	return t.Snapshot(ctx, what, build)
+func inSnapshot(ctx context.Context, db *sql.Conn, fn func(q querier) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	return fn(tx)
 }
 
 // query runs a statement that reads.

@@ -20,15 +20,12 @@ type meanwhile struct {
 	trips  *int
 }
 
-func (m meanwhile) Write(ctx context.Context, what string, build func() []rows.Statement) error {
-	m.change()
+func (m meanwhile) Run(ctx context.Context, what string, mode rows.Mode, build func() []rows.Statement) error {
+	if mode.Write {
+		m.change()
+	}
 	*m.trips++
-	return m.DB.Write(ctx, what, build)
-}
-
-func (m meanwhile) Snapshot(ctx context.Context, what string, build func() []rows.Statement) error {
-	*m.trips++
-	return m.DB.Snapshot(ctx, what, build)
+	return m.DB.Run(ctx, what, mode, build)
 }
 
 // rulesOfMeanwhile changes each column that a rule has looked at, after it was read and

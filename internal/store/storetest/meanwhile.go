@@ -16,13 +16,13 @@ type before struct {
 	do func()
 }
 
-// Write runs statements after what happens first.
-func (d *before) Write(ctx context.Context, what string, build func() []rows.Statement) error {
-	if do := d.do; do != nil {
+// Run runs statements that write after what happens first.
+func (d *before) Run(ctx context.Context, what string, mode rows.Mode, build func() []rows.Statement) error {
+	if do := d.do; do != nil && mode.Write {
 		d.do = nil
 		do()
 	}
-	return d.DB.Write(ctx, what, build)
+	return d.DB.Run(ctx, what, mode, build)
 }
 
 // ExerciseMeanwhile changes promotions after a rule has read them, and before its result is
