@@ -22,8 +22,6 @@ import (
 
 // fakeInstances remembers the beats, and can be away.
 type fakeInstances struct {
-	instanceRows // calls that a heartbeat does not make panic
-
 	mu    sync.Mutex // protects what follows
 	away  bool
 	beats []store.Instance

@@ -13,7 +13,6 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/rows"
 )
 
 // costs are the costs of this process, and of the servers, since their start.
@@ -92,16 +91,20 @@ func processorTime() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
+type registrar interface {
+	PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
+}
+
 // startPromotions makes RUNNING promotions with the IDs from first to last. Each
 // waits for one target.
-func startPromotions(ctx context.Context, db *rows.Tables, first, last int) error {
+func startPromotions(ctx context.Context, rows registrar, first, last int) error {
 	expected := int64(1)
 	for ; first <= last; first += store.BatchMax {
 		var rs []store.Registration
 		for id := first; id <= min(last, first+store.BatchMax-1); id++ {
 			rs = append(rs, store.Registration{ID: reward.PromotionID(id), Type: reward.Point, Started: true, ExpectedCount: &expected})
 		}
-		if _, err := db.PromotionRegister(ctx, rs, reward.Limits{}, time.Now()); err != nil {
+		if _, err := rows.PromotionRegister(ctx, rs, reward.Limits{}, time.Now()); err != nil {
 			return err
 		}
 	}

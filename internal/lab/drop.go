@@ -6,17 +6,21 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
-	"github.com/largesse/largesse/internal/store/rows"
 )
+
+type dropRows interface {
+	CouponList(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error)
+	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
+}
 
 // CheckDrop checks the coupons of a template in mode STREAM without cancelled
 // coupons. want is the number of coupons that must be issued.
-func CheckDrop(ctx context.Context, db *rows.Tables, id reward.TemplateID, want int64) ([]Verdict, error) {
+func CheckDrop(ctx context.Context, rows dropRows, id reward.TemplateID, want int64) ([]Verdict, error) {
 	users := make(map[string]bool)
 	var count, holes, unordered int64
 	var last reward.Coupon
 	for {
-		page, err := db.CouponList(ctx, store.CouponListParams{TemplateID: id, AfterTicket: last.Ticket, Limit: store.BatchMax})
+		page, err := rows.CouponList(ctx, store.CouponListParams{TemplateID: id, AfterTicket: last.Ticket, Limit: store.BatchMax})
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +39,7 @@ func CheckDrop(ctx context.Context, db *rows.Tables, id reward.TemplateID, want 
 			break
 		}
 	}
-	t, err := db.TemplateGet(ctx, id)
+	t, err := rows.TemplateGet(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -283,8 +283,6 @@ func maybe(t time.Time) any {
 	return t.UnixMicro()
 }
 
-func timeOf(n int64) time.Time { return time.UnixMicro(n).UTC() }
-
 // instant returns t as it comes back from the database.
 func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
