@@ -60,12 +60,8 @@ func loadGate(t *testing.T, l *ticker) {
 		IssuedTotal: row.IssuedTotal, Granted: row.Granted, Used: row.Used, Grants: row.Grants, PerUserLimit: row.PerUserLimit, Mode: row.Mode,
 	}}
 	fixture.OK(t, l.rows.CouponSnapshot(t.Context(), l.id, func(reward.CouponTemplate) error { return nil }, func(facts []store.CouponHolding) error {
-		holdings := make([]gate.Holding, len(facts))
-		for i, f := range facts {
-			holdings[i] = gate.Holding(f)
-		}
 		p.Holdings += len(facts)
-		return l.gate.LoadHoldings(t.Context(), load, holdings)
+		return l.gate.LoadHoldings(t.Context(), load, facts)
 	}))
 	if s, err := l.gate.LoadSwap(t.Context(), p); err != nil || !s.Done {
 		t.Fatal(s, err)
