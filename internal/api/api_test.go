@@ -138,18 +138,18 @@ func (p *fakePublisher) Publish(_ context.Context, records []bus.Record) error {
 // fakeReconciler returns a report about the command, and stores it.
 type fakeReconciler struct{ rows *faultyStore }
 
-func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error) {
+func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (store.ReconciliationReport, error) {
 	five, four := int64(5), int64(4)
-	d := books.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
+	d := store.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
 	if cmd.PromotionID != nil {
 		d.PromotionID = *cmd.PromotionID
 	}
-	r := books.Reconciliation{ID: 9, Checked: 1, Drifts: []books.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
-	text, err := json.Marshal(r)
+	r := store.ReconciliationReport{ID: 9, Checked: 1, Drifts: []store.Drift{d}, Skipped: []string{"charges: no list"}, At: testTime}
+	row, err := r.Row()
 	if err != nil {
 		return r, err
 	}
-	return r, f.rows.ReconciliationSave(ctx, store.Reconciliation{ID: r.ID, Report: text, At: r.At})
+	return r, f.rows.ReconciliationSave(ctx, row)
 }
 
 type answer struct {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/books"
-	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
@@ -19,37 +19,25 @@ import (
 
 // Reconciler compares the books of promotions on demand, and stores the report.
 type Reconciler interface {
-	Run(ctx context.Context, cmd books.ReconcileCommand) (books.Reconciliation, error)
+	Run(ctx context.Context, cmd books.ReconcileCommand) (store.ReconciliationReport, error)
 }
 
 // CouponReconciler compares the gates of coupon templates with the database rows on
 // demand, and stores the report.
 type CouponReconciler interface {
-	Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error)
+	Run(ctx context.Context, cmd gatekeeper.ReconcileCommand) (store.ReconciliationReport, error)
 }
 
-func reconciliationOf(r books.Reconciliation) *client.Reconciliation {
-	return &client.Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Skipped: r.Skipped, At: r.At.UTC(),
-		Drifts: mapped(r.Drifts, func(d books.Drift) client.Drift {
-			return client.Drift{
-				PromotionID: d.PromotionID.String(), What: d.What, Store: d.Store, Redis: d.Redis, Kept: d.Kept, Provider: d.Provider,
-				Detail: d.Detail, Repaired: d.Repaired,
-			}
-		}),
+// reconciliationOf returns a stored report.
+func reconciliationOf(stored store.Reconciliation) (*client.Reconciliation, error) {
+	report := &client.Reconciliation{}
+	if err := json.Unmarshal(stored.Report, report); err != nil {
+		return nil, fmt.Errorf("decoding reconciliation %d failed: %w", stored.ID, err)
 	}
-}
-
-func couponReconciliationOf(r coupon.Reconciliation) *client.Reconciliation {
-	return &client.Reconciliation{
-		ID: strconv.FormatInt(r.ID, 10), Checked: int64(r.Checked), Skipped: r.Skipped, At: r.At.UTC(),
-		Drifts: mapped(r.Drifts, func(d coupon.Drift) client.Drift {
-			return client.Drift{
-				TemplateID: d.TemplateID.String(), What: d.What, UserID: d.UserID, Store: d.Store, Redis: d.Redis, Kept: d.Kept,
-				Detail: d.Detail, Repaired: d.Repaired,
-			}
-		}),
+	if report.Drifts == nil {
+		report.Drifts = []client.Drift{}
 	}
+	return report, nil
 }
 
 // Reconcile is the body of POST /v1/reconciliations.
@@ -69,12 +57,12 @@ func (b *Reconcile) Resolve(huma.Context) []error {
 // reconcileCommand selects what to compare. Nil means nothing of that kind.
 type reconcileCommand struct {
 	promotions *books.ReconcileCommand
-	coupons    *coupon.ReconcileCommand
+	coupons    *gatekeeper.ReconcileCommand
 }
 
 func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 	if b.PromotionID == nil && b.TemplateID == nil {
-		return reconcileCommand{&books.ReconcileCommand{Repair: b.Repair}, &coupon.ReconcileCommand{Repair: b.Repair}}, nil
+		return reconcileCommand{&books.ReconcileCommand{Repair: b.Repair}, &gatekeeper.ReconcileCommand{Repair: b.Repair}}, nil
 	}
 	var cmd reconcileCommand
 	var wrong []reward.FieldError
@@ -96,7 +84,7 @@ func (b *Reconcile) command() (reconcileCommand, []reward.FieldError) {
 		if err != nil {
 			wrong = append(wrong, reward.FieldError{Field: "templateId", Detail: err.Error()})
 		}
-		cmd.coupons = &coupon.ReconcileCommand{TemplateID: &id, Repair: b.Repair}
+		cmd.coupons = &gatekeeper.ReconcileCommand{TemplateID: &id, Repair: b.Repair}
 	}
 	return cmd, wrong
 }
@@ -140,7 +128,11 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOut
 	if len(wrong) > 0 {
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
-	report, err := a.runReconciliation(ctx, cmd)
+	row, err := a.runReconciliation(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	report, err := reconciliationOf(row)
 	if err != nil {
 		return nil, err
 	}
@@ -150,45 +142,30 @@ func (a *API) reconcile(ctx context.Context, in *reconcileInput) (*reconciledOut
 
 // runReconciliation compares promotions, and then templates. It merges two reports
 // into one, which replaces the first.
-func (a *API) runReconciliation(ctx context.Context, cmd reconcileCommand) (*client.Reconciliation, error) {
-	var report *client.Reconciliation
+func (a *API) runReconciliation(ctx context.Context, cmd reconcileCommand) (row store.Reconciliation, err error) {
+	var report store.ReconciliationReport
 	if cmd.promotions != nil {
-		r, err := a.cfg.Reconciler.Run(ctx, *cmd.promotions)
-		if err != nil {
-			return nil, err
+		if report, err = a.cfg.Reconciler.Run(ctx, *cmd.promotions); err != nil {
+			return row, err
 		}
-		report = reconciliationOf(r)
 	}
-	if cmd.coupons == nil {
-		return report, nil
+	if cmd.coupons != nil {
+		coupons, err := a.cfg.CouponReconciler.Run(ctx, *cmd.coupons)
+		if err != nil {
+			return row, err
+		}
+		if cmd.promotions == nil {
+			return coupons.Row()
+		}
+		report.Checked += coupons.Checked
+		report.Drifts = append(report.Drifts, coupons.Drifts...)
+		report.Skipped = append(report.Skipped, coupons.Skipped...)
+		report.At = coupons.At
 	}
-	r, err := a.cfg.CouponReconciler.Run(ctx, *cmd.coupons)
-	if err != nil {
-		return nil, err
+	if row, err = report.Row(); err == nil && cmd.coupons != nil {
+		err = a.cfg.Rows.ReconciliationSave(ctx, row)
 	}
-	coupons := couponReconciliationOf(r)
-	if report == nil {
-		return coupons, nil
-	}
-	report.Checked += coupons.Checked
-	report.Drifts = append(report.Drifts, coupons.Drifts...)
-	report.Skipped = append(report.Skipped, coupons.Skipped...)
-	report.At = coupons.At
-	return report, a.storeReconciliation(ctx, report)
-}
-
-func (a *API) storeReconciliation(ctx context.Context, report *client.Reconciliation) error {
-	text, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
-	id, err := web.IDOf("reconciliation", report.ID)
-	if err != nil {
-		return err
-	}
-	return a.cfg.Rows.ReconciliationSave(ctx, store.Reconciliation{
-		ID: id, Report: text, At: report.At, Checked: report.Checked, Drifts: int64(len(report.Drifts)), Repaired: int64(len(report.Drifts) - report.Left()),
-	})
+	return row, err
 }
 
 func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) (*output[*client.Reconciliation], error) {
@@ -200,12 +177,9 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	if err != nil {
 		return nil, err
 	}
-	report := &client.Reconciliation{}
-	if err := json.Unmarshal(stored.Report, report); err != nil {
-		return nil, fmt.Errorf("decoding reconciliation %d failed: %w", id, err)
-	}
-	if report.Drifts == nil {
-		report.Drifts = []client.Drift{}
+	report, err := reconciliationOf(stored)
+	if err != nil {
+		return nil, err
 	}
 	return &output[*client.Reconciliation]{Body: report}, nil
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/coupon"
+	"github.com/largesse/largesse/internal/gatekeeper"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
@@ -359,18 +359,18 @@ func (f *fakeShop) template(id reward.TemplateID, quantity int64) {
 // fakeCouponReconciler returns a report about the command, and stores it.
 type fakeCouponReconciler struct{ rows *faultyStore }
 
-func (f *fakeCouponReconciler) Run(ctx context.Context, cmd coupon.ReconcileCommand) (coupon.Reconciliation, error) {
+func (f *fakeCouponReconciler) Run(ctx context.Context, cmd gatekeeper.ReconcileCommand) (store.ReconciliationReport, error) {
 	five, four := int64(5), int64(4)
-	d := coupon.Drift{What: "user", UserID: "u7", Store: &five, Redis: &four, Detail: "5 coupons, the gate says 4", Repaired: cmd.Repair}
+	d := store.Drift{What: "user", UserID: "u7", Store: &five, Redis: &four, Detail: "5 coupons, the gate says 4", Repaired: cmd.Repair}
 	if cmd.TemplateID != nil {
 		d.TemplateID = *cmd.TemplateID
 	}
-	r := coupon.Reconciliation{ID: 10, Checked: 2, Drifts: []coupon.Drift{d}, Skipped: []string{"template 3"}, At: testTime}
-	text, err := json.Marshal(r)
+	r := store.ReconciliationReport{ID: 10, Checked: 2, Drifts: []store.Drift{d}, Skipped: []string{"template 3"}, At: testTime}
+	row, err := r.Row()
 	if err != nil {
 		return r, err
 	}
-	return r, f.rows.ReconciliationSave(ctx, store.Reconciliation{ID: r.ID, Report: text, At: r.At})
+	return r, f.rows.ReconciliationSave(ctx, row)
 }
 
 // issued is a coupon of a request.

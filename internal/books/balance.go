@@ -81,25 +81,7 @@ func (b *chargeBook) read(ctx context.Context, c Charges, id reward.PromotionID,
 	}
 }
 
-// Drift is a difference between two sides of the books.
-type Drift struct {
-	PromotionID reward.PromotionID `json:"promotionId,string"`
-	// What differs: "counts.<state>", "amounts.<state>" or "attempts" (Kept
-	// against Store, the rows), "open" (the same: the payouts left in an ended
-	// promotion), "stream" (Redis against Store, the QUEUED rows), "transactions" (Provider, the
-	// different transaction keys, against Store, the payouts that share them),
-	// "charges.twice" (two confirmed transactions of one payout), "charges.above", "charges.below", "charges.amount.above" or
-	// "charges.amount.below" (Provider against Store, the limit by the rows).
-	What     string `json:"what"`
-	Store    *int64 `json:"store"`
-	Redis    *int64 `json:"redis"`
-	Kept     *int64 `json:"kept,omitempty"`
-	Provider *int64 `json:"provider,omitempty"`
-	Detail   string `json:"detail"` // the numbers in a sentence
-	Repaired bool   `json:"repaired"`
-}
-
-// Values of Drift.What for the provider, the stream, and ended promotions.
+// Values of What of a drift for the provider, the stream, and ended promotions.
 const (
 	driftAbove       = "charges.above"
 	driftBelow       = "charges.below"
@@ -112,9 +94,9 @@ const (
 )
 
 // ofCharges reports whether the drift concerns the provider's charges.
-func (d Drift) ofCharges() bool { return strings.HasPrefix(d.What, "charges.") }
+func ofCharges(d store.Drift) bool { return strings.HasPrefix(d.What, "charges.") }
 
-func (d Drift) size() int64 {
+func size(d store.Drift) int64 {
 	other := cmp.Or(d.Redis, d.Kept, d.Provider)
 	if other == nil {
 		return 0
@@ -122,44 +104,44 @@ func (d Drift) size() int64 {
 	return max(*other-*d.Store, *d.Store-*other)
 }
 
-func find(drifts []Drift, what string) (Drift, bool) {
+func find(drifts []store.Drift, what string) (store.Drift, bool) {
 	for _, d := range drifts {
 		if d.What == what {
 			return d, true
 		}
 	}
-	return Drift{}, false
+	return store.Drift{}, false
 }
 
 // confirmed returns the drifts of now that were found before too. While payouts
 // are charged, the list may always lag by less than confirmAfter, so a missing
 // charge counts only if its payout was SUCCEEDED at the previous check.
-func confirmed(before, now []Drift) []Drift {
-	return slices.DeleteFunc(slices.Clone(now), func(d Drift) bool {
+func confirmed(before, now []store.Drift) []store.Drift {
+	return slices.DeleteFunc(slices.Clone(now), func(d store.Drift) bool {
 		old, ok := find(before, d.What)
 		return !ok || (d.What == driftBelow || d.What == driftAmountBelow) && *d.Provider >= *old.Store
 	})
 }
 
 // grew reports whether now has a drift that before lacks, or a larger one.
-func grew(before, now []Drift) bool {
-	return slices.ContainsFunc(now, func(d Drift) bool {
+func grew(before, now []store.Drift) bool {
+	return slices.ContainsFunc(now, func(d store.Drift) bool {
 		old, ok := find(before, d.What)
-		return !ok || d.size() > old.size()
+		return !ok || size(d) > size(old)
 	})
 }
 
 // compareCounts compares the stored counts with the rows, and the payouts that still
 // need work with the status: in an ended promotion there are none.
-func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
-	var drifts []Drift
+func compareCounts(id reward.PromotionID, c *store.Comparison) []store.Drift {
+	var drifts []store.Drift
 	kept, rows := &c.Kept, &c.Rows
 	compare := func(what, detail string, kept, rows int64, numbers ...any) {
 		if kept != rows {
 			if numbers == nil {
 				numbers = []any{kept, rows}
 			}
-			drifts = append(drifts, Drift{
+			drifts = append(drifts, store.Drift{
 				PromotionID: id, What: what, Store: &rows, Kept: &kept, Detail: fmt.Sprintf(detail, numbers...),
 			})
 		}
@@ -177,11 +159,11 @@ func compareCounts(id reward.PromotionID, c *store.Comparison) []Drift {
 }
 
 // compareKeys returns the difference if payouts share transaction keys.
-func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
+func compareKeys(id reward.PromotionID, k store.SharedKeys) []store.Drift {
 	if k.Payouts == 0 {
 		return nil
 	}
-	return []Drift{{PromotionID: id, What: driftShared, Store: &k.Payouts, Provider: &k.Keys, Detail: fmt.Sprintf(
+	return []store.Drift{{PromotionID: id, What: driftShared, Store: &k.Payouts, Provider: &k.Keys, Detail: fmt.Sprintf(
 		"%d payouts have the transaction key of another one, so the provider may not have paid all of them: for example, targets %s and %s have %s",
 		k.Payouts, k.First, k.Last, reward.Quote(k.Key))}}
 }
@@ -191,10 +173,10 @@ func compareKeys(id reward.PromotionID, k store.SharedKeys) []Drift {
 //
 //	first ≤ SUCCEEDED + every payout that may have been charged
 //	SUCCEEDED ≤ then
-func compareCharges(p reward.Promotion, first worth, rows *reward.Counts, then worth) []Drift {
-	var drifts []Drift
+func compareCharges(p reward.Promotion, first worth, rows *reward.Counts, then worth) []store.Drift {
+	var drifts []store.Drift
 	add := func(what string, rows, provider int64, detail string, numbers ...any) {
-		drifts = append(drifts, Drift{PromotionID: p.ID, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, numbers...)})
+		drifts = append(drifts, store.Drift{PromotionID: p.ID, What: what, Store: &rows, Provider: &provider, Detail: fmt.Sprintf(detail, numbers...)})
 	}
 	limit, paid := mayBeCharged(rows), in(rows, reward.Succeeded)
 	if first.count > limit.count {

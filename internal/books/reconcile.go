@@ -3,7 +3,6 @@ package books
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -21,65 +20,46 @@ type ReconcileCommand struct {
 	Repair bool
 }
 
-// Reconciliation is the report of a reconciliation.
-type Reconciliation struct {
-	ID      int64   `json:"id,string"`
-	Checked int     `json:"checked"` // promotions
-	Drifts  []Drift `json:"drifts"`
-	// Skipped names what could not be compared, and why.
-	Skipped []string  `json:"skipped,omitempty"`
-	At      time.Time `json:"at"`
-}
-
-func (rec *Reconciliation) repaired() (n int64) {
-	for _, d := range rec.Drifts {
-		if d.Repaired {
-			n++
-		}
-	}
-	return n
-}
-
 // doubt holds the differences that count only if a second check finds them.
 type doubt struct {
 	id      reward.PromotionID
-	charges []Drift
+	charges []store.Drift
 	surplus map[string]bool // by entry id; true if the entry may be acknowledged
 }
 
 // Run compares the stored counts, the stream and the provider's charges with the rows,
 // for one promotion or all active ones. What may be transient it checks again after
 // 10 s. It pauses a running promotion whose charges do not match, and stores the report.
-func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
+func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (store.ReconciliationReport, error) {
 	var ids []reward.PromotionID
 	if cmd.PromotionID != nil {
 		ids = append(ids, *cmd.PromotionID)
 	} else {
 		active, err := r.cfg.Store.PromotionActive(ctx)
 		if err != nil {
-			return Reconciliation{}, err
+			return store.ReconciliationReport{}, err
 		}
 		for _, v := range active {
 			ids = append(ids, v.ID)
 		}
 	}
-	report := Reconciliation{ID: r.ids.Next(), Checked: len(ids), Drifts: []Drift{}}
+	report := store.ReconciliationReport{ID: r.ids.Next(), Checked: len(ids), Drifts: []store.Drift{}}
 	var doubts []doubt
 	for _, id := range ids {
 		d, err := r.inspect(ctx, id, cmd.Repair, &report)
 		if err != nil {
-			return Reconciliation{}, fmt.Errorf("promotion %s: %w", id, err)
+			return store.ReconciliationReport{}, fmt.Errorf("promotion %s: %w", id, err)
 		}
 		if len(d.charges) > 0 || len(d.surplus) > 0 {
 			doubts = append(doubts, d)
 		}
 	}
 	if len(doubts) > 0 && !service.Sleep(ctx, confirmAfter) {
-		return Reconciliation{}, context.Cause(ctx)
+		return store.ReconciliationReport{}, context.Cause(ctx)
 	}
 	for _, d := range doubts {
 		if err := r.confirm(ctx, d, cmd.Repair, &report); err != nil {
-			return Reconciliation{}, fmt.Errorf("promotion %s: %w", d.id, err)
+			return store.ReconciliationReport{}, fmt.Errorf("promotion %s: %w", d.id, err)
 		}
 	}
 	report.At = time.Now().UTC()
@@ -87,7 +67,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 }
 
 // inspect compares once, reports what is certain, and returns the rest.
-func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *Reconciliation) (doubt, error) {
+func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair bool, report *store.ReconciliationReport) (doubt, error) {
 	drifts, err := r.compareRows(ctx, id, repair)
 	if err != nil {
 		return doubt{}, err
@@ -102,20 +82,20 @@ func (r *Reconciler) inspect(ctx context.Context, id reward.PromotionID, repair 
 		return d, err
 	}
 	if d.surplus, err = r.inspectStream(ctx, queue.StreamOf(v.Promotion), report); err != nil {
-		report.skip(id, fmt.Errorf("the stream cannot be compared: %w", err))
+		skip(report, id, fmt.Errorf("the stream cannot be compared: %w", err))
 	}
 	return d, nil
 }
 
-func (rec *Reconciliation) skip(id reward.PromotionID, err error) {
-	rec.Skipped = append(rec.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
+func skip(report *store.ReconciliationReport, id reward.PromotionID, err error) {
+	report.Skipped = append(report.Skipped, fmt.Sprintf("promotion %s: %v", id, err))
 }
 
 // compareFromStart reads the provider's list from its start, or reports why it cannot.
-func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *Reconciliation) (store.PromotionView, []Drift, error) {
+func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID, report *store.ReconciliationReport) (store.PromotionView, []store.Drift, error) {
 	v, drifts, unlisted, err := r.compare(ctx, id, &chargeBook{})
 	if unlisted != nil && ctx.Err() == nil {
-		report.skip(id, unlisted)
+		skip(report, id, unlisted)
 		return v, nil, nil
 	}
 	return v, drifts, cmp.Or(err, unlisted)
@@ -125,7 +105,7 @@ func (r *Reconciler) compareFromStart(ctx context.Context, id reward.PromotionID
 // gets into its stream within one dispatch horizon, so if more rows are QUEUED for
 // longer than the stream has entries, some are lost. Surplus entries it returns: a
 // consumer may be about to acknowledge them.
-func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *Reconciliation) (surplus map[string]bool, err error) {
+func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *store.ReconciliationReport) (surplus map[string]bool, err error) {
 	before := time.Now().Add(-r.cfg.DispatchHorizon)
 	info, err := r.cfg.Queue.Info(ctx, s)
 	if err != nil {
@@ -142,7 +122,7 @@ func (r *Reconciler) inspectStream(ctx context.Context, s queue.Stream, report *
 	case info.Len < queued:
 		old, err := r.queuedBefore(ctx, s.PromotionID, before)
 		if lost := old - info.Len; err == nil && lost > 0 {
-			report.Drifts = append(report.Drifts, Drift{
+			report.Drifts = append(report.Drifts, store.Drift{
 				PromotionID: s.PromotionID, What: driftStream, Store: &queued, Redis: &info.Len,
 				Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; at least %d of those dispatched more than %v ago lost their entries: the sweeper (role housekeeping) returns them to READY",
 					info.Len, queued, lost, r.cfg.DispatchHorizon),
@@ -213,7 +193,7 @@ func (r *Reconciler) surplus(ctx context.Context, s queue.Stream) (map[string]bo
 	return surplus, nil
 }
 
-func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
+func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *store.ReconciliationReport) error {
 	if len(d.charges) > 0 {
 		v, drifts, err := r.compareFromStart(ctx, d.id, report)
 		if err != nil {
@@ -231,12 +211,12 @@ func (r *Reconciler) confirm(ctx context.Context, d doubt, repair bool, report *
 		return nil
 	}
 	if err := r.confirmStream(ctx, d, repair, report); err != nil {
-		report.skip(d.id, fmt.Errorf("the stream cannot be compared: %w", err))
+		skip(report, d.id, fmt.Errorf("the stream cannot be compared: %w", err))
 	}
 	return nil
 }
 
-func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, report *Reconciliation) error {
+func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, report *store.ReconciliationReport) error {
 	v, err := r.view(ctx, d.id)
 	if err != nil {
 		return err
@@ -264,7 +244,7 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 		return nil
 	}
 	queued := v.Counts.Payouts[reward.Queued]
-	drift := Drift{
+	drift := store.Drift{
 		PromotionID: d.id, What: driftStream, Store: &queued, Redis: &info.Len,
 		Detail: fmt.Sprintf("the stream has %d entries, but %d payouts are QUEUED; %d of its oldest entries are surplus, %d of them because their dispatch is settled: consumers acknowledge these when they claim them, a repair does it immediately",
 			info.Len, queued, stuck, len(settled)),
@@ -277,17 +257,4 @@ func (r *Reconciler) confirmStream(ctx context.Context, d doubt, repair bool, re
 	}
 	report.Drifts = append(report.Drifts, drift)
 	return nil
-}
-
-// Get returns an earlier report, or CodeReconciliationNotFound.
-func (r *Reconciler) Get(ctx context.Context, id int64) (Reconciliation, error) {
-	stored, err := r.cfg.Store.ReconciliationGet(ctx, id)
-	if err != nil {
-		return Reconciliation{}, err
-	}
-	var report Reconciliation
-	if err := json.Unmarshal(stored.Report, &report); err != nil {
-		return Reconciliation{}, fmt.Errorf("read reconciliation %d: %w", id, err)
-	}
-	return report, nil
 }

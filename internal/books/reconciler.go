@@ -6,7 +6,6 @@ package books
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -67,7 +66,6 @@ type bookRows interface {
 	SummaryCompare(ctx context.Context, id reward.PromotionID, repair bool) (store.Comparison, error)
 	SharedKeys(ctx context.Context, id reward.PromotionID) (store.SharedKeys, error)
 	ReconciliationSave(ctx context.Context, r store.Reconciliation) error
-	ReconciliationGet(ctx context.Context, id int64) (store.Reconciliation, error)
 }
 
 // Config configures a Reconciler.
@@ -95,7 +93,7 @@ type Config struct {
 // Reconciler compares the stored counts with the rows and with the provider's charges.
 // Between Start and Stop, it checks this instance's promotions that are active or have
 // just become final, and pauses those whose books do not balance twice in a row. Run
-// and Get are safe for concurrent use.
+// is safe for concurrent use.
 //
 // While promotions change hands, two instances may check the same one, or none. That is
 // harmless: a check changes nothing, a pause names the status that it expects, and the
@@ -134,9 +132,9 @@ type watched struct {
 	nextAt    time.Time // of the next check
 	compareAt time.Time // earliest time of the next comparison of its rows
 	book      chargeBook
-	suspects  []Drift // of the latest check; those found again count
-	broken    bool    // its books do not balance
-	unusable  bool    // the latest response was not a valid list
+	suspects  []store.Drift // of the latest check; those found again count
+	broken    bool          // its books do not balance
+	unusable  bool          // the latest response was not a valid list
 }
 
 // changed reports whether the counts have changed since the books last balanced.
@@ -147,8 +145,8 @@ func (w *watched) limited() bool { return len(w.suspects) == 0 && !w.gone }
 
 // breach records the handled differences of a promotion.
 type breach struct {
-	reported []Drift // counted, logged and reported
-	paused   []Drift // the promotion was paused for them
+	reported []store.Drift // counted, logged and reported
+	paused   []store.Drift // the promotion was paused for them
 }
 
 // New returns a reconciler that checks nothing before Start or Run.
@@ -276,8 +274,8 @@ func (r *Reconciler) round(ctx context.Context, report func(error, ...any)) {
 // confirmAfter; one found twice is a breach. For one with the provider it then reads
 // the list from the start.
 func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watched) error {
-	var drifts []Drift
-	suspected := slices.ContainsFunc(w.suspects, func(d Drift) bool { return !d.ofCharges() })
+	var drifts []store.Drift
+	suspected := slices.ContainsFunc(w.suspects, func(d store.Drift) bool { return !ofCharges(d) })
 	compared := !time.Now().Before(w.compareAt) || !w.broken && suspected
 	if compared {
 		began := time.Now()
@@ -299,9 +297,9 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 	}
 	drifts = append(drifts, charged...)
 	again := confirmed(w.suspects, drifts)
-	var unchecked []Drift // the suspects that could not be checked now
+	var unchecked []store.Drift // the suspects that could not be checked now
 	for _, d := range w.suspects {
-		if d.ofCharges() && !listed || !d.ofCharges() && !compared {
+		if ofCharges(d) && !listed || !ofCharges(d) && !compared {
 			unchecked = append(unchecked, d)
 		}
 	}
@@ -336,7 +334,7 @@ func (r *Reconciler) check(ctx context.Context, id reward.PromotionID, w *watche
 }
 
 // compareRows compares the counts and transaction keys with the rows, and may repair.
-func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, repair bool) ([]Drift, error) {
+func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, repair bool) ([]store.Drift, error) {
 	c, err := r.cfg.Store.SummaryCompare(ctx, id, repair)
 	if err != nil {
 		return nil, fmt.Errorf("compare the counts with the rows: %w", err)
@@ -354,7 +352,7 @@ func (r *Reconciler) compareRows(ctx context.Context, id reward.PromotionID, rep
 
 // list reads the provider's list further and compares it. listed is false if the list
 // could not be read. If there is no answer or no list, it backs off for all promotions.
-func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []Drift, listed bool, err error) {
+func (r *Reconciler) list(ctx context.Context, id reward.PromotionID, w *watched) (view store.PromotionView, drifts []store.Drift, listed bool, err error) {
 	if !time.Now().Before(r.listAt) {
 		var unlisted error
 		view, drifts, unlisted, err = r.compare(ctx, id, &w.book)
@@ -410,7 +408,7 @@ func (r *Reconciler) view(ctx context.Context, id reward.PromotionID) (store.Pro
 
 // compare reads the list, then the counts, then the list until it has reached these.
 // unlisted is why the list could not be read.
-func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (v store.PromotionView, drifts []Drift, unlisted, err error) {
+func (r *Reconciler) compare(ctx context.Context, id reward.PromotionID, book *chargeBook) (v store.PromotionView, drifts []store.Drift, unlisted, err error) {
 	if err := book.read(ctx, r.cfg.Charges, id, chargesPagesMax, nil); err != nil {
 		return v, nil, err, nil
 	}
@@ -440,7 +438,7 @@ func (r *Reconciler) balanced(id reward.PromotionID, w *watched) {
 
 // handle pauses a running promotion for a breach, and reports the breach once, and
 // again if it grows.
-func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []Drift) error {
+func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts []store.Drift) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.known[v.ID]
@@ -465,12 +463,12 @@ func (r *Reconciler) handle(ctx context.Context, v store.PromotionView, drifts [
 }
 
 // reportOf returns a new report about one promotion.
-func (r *Reconciler) reportOf(drifts []Drift) Reconciliation {
-	return Reconciliation{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
+func (r *Reconciler) reportOf(drifts []store.Drift) store.ReconciliationReport {
+	return store.ReconciliationReport{ID: r.ids.Next(), Checked: 1, Drifts: drifts, At: time.Now().UTC()}
 }
 
 // publish counts, logs and stores the report of a breach.
-func (r *Reconciler) publish(ctx context.Context, report Reconciliation, what string, attrs ...any) {
+func (r *Reconciler) publish(ctx context.Context, report store.ReconciliationReport, what string, attrs ...any) {
 	r.cfg.Metrics.Breached()
 	r.log.Error(what, errors.New(sentence(report.Drifts)), append(attrs, "reconciliation", report.ID)...)
 	if err := r.save(ctx, report); err != nil {
@@ -483,7 +481,7 @@ func (r *Reconciler) publish(ctx context.Context, report Reconciliation, what st
 // breach. An attempt of the payout keeps the second key.
 func (r *Reconciler) ChargedTwice(ctx context.Context, c store.SecondCharge) {
 	one, two := int64(1), int64(2)
-	r.breach(ctx, "payout charged twice", c.TargetID, Drift{
+	r.breach(ctx, "payout charged twice", c.TargetID, store.Drift{
 		PromotionID: c.PromotionID, What: driftTwice, Store: &one, Provider: &two,
 		Detail: fmt.Sprintf("the provider has charged target %s twice: its payout has transaction %s, and the provider confirmed %s too",
 			c.TargetID, reward.Quote(c.Recorded), reward.Quote(c.TransactionKey)),
@@ -495,15 +493,15 @@ func (r *Reconciler) ChargedTwice(ctx context.Context, c store.SecondCharge) {
 // those that were in flight then say nothing more.
 func (r *Reconciler) KeyShared(ctx context.Context, key string, first, second store.PayoutID) {
 	two, one := int64(2), int64(1)
-	r.breach(ctx, "transaction key of another payout", second.TargetID, Drift{
+	r.breach(ctx, "transaction key of another payout", second.TargetID, store.Drift{
 		PromotionID: second.PromotionID, What: driftShared, Store: &two, Provider: &one,
 		Detail: fmt.Sprintf("the provider has confirmed target %s with transaction %s, which target %s of promotion %s has: it paid at most one of them",
 			second.TargetID, reward.Quote(key), first.TargetID, first.PromotionID),
 	})
 }
 
-func (r *Reconciler) breach(ctx context.Context, what string, target reward.TargetID, drift Drift) {
-	report := r.reportOf([]Drift{drift})
+func (r *Reconciler) breach(ctx context.Context, what string, target reward.TargetID, drift store.Drift) {
+	report := r.reportOf([]store.Drift{drift})
 	err := r.pause(ctx, drift.PromotionID, fmt.Sprintf("%s (reconciliation %d)", drift.Detail, report.ID))
 	if err != nil && !reward.HasCode(err, reward.CodeIllegalState) {
 		r.log.Warn("pausing promotion failed", err, "promotion_id", drift.PromotionID)
@@ -519,7 +517,7 @@ func (r *Reconciler) breach(ctx context.Context, what string, target reward.Targ
 }
 
 // sentence joins the details of up to reasonMax differences.
-func sentence(drifts []Drift) string {
+func sentence(drifts []store.Drift) string {
 	var parts []string
 	for _, d := range drifts[:min(len(drifts), reasonMax)] {
 		parts = append(parts, d.Detail)
@@ -544,14 +542,12 @@ func (r *Reconciler) pause(ctx context.Context, id reward.PromotionID, reason st
 	return nil
 }
 
-func (r *Reconciler) save(ctx context.Context, report Reconciliation) error {
-	text, err := json.Marshal(report)
+func (r *Reconciler) save(ctx context.Context, report store.ReconciliationReport) error {
+	row, err := report.Row()
 	if err != nil {
-		return fmt.Errorf("encode reconciliation: %w", err)
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	return r.cfg.Store.ReconciliationSave(ctx, store.Reconciliation{
-		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: report.repaired(),
-	})
+	return r.cfg.Store.ReconciliationSave(ctx, row)
 }

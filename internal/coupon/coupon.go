@@ -106,12 +106,3 @@ func isGone(ctx context.Context, g gate.Gate, t *reward.CouponTemplate) bool {
 	h, err := gatekeeper.HeaderOf(ctx, g, t.ID)
 	return err == nil && !h.Exists
 }
-
-// ReconcileCommand requests a reconciliation.
-type ReconcileCommand = gatekeeper.ReconcileCommand
-
-// Reconciliation is the report of a reconciliation.
-type Reconciliation = gatekeeper.Reconciliation
-
-// Drift is one difference that it found.
-type Drift = gatekeeper.Drift

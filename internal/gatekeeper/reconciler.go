@@ -3,7 +3,6 @@ package gatekeeper
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,33 +44,6 @@ type Reconciler struct {
 	interval time.Duration // between two rounds
 }
 
-// Drift is one difference.
-type Drift struct {
-	TemplateID reward.TemplateID `json:"templateId,string"`
-	// What names the difference: "live" or "issuedTotal" (Kept, the counters of the
-	// template's row, against Store, its coupons), "total", "stock", "count",
-	// "issued_total", "settled", "granted", "used", "grants" (Redis, the gate, against
-	// Store, the template's row), "user" (the number of UserID's coupons, in Redis against
-	// Store), "line" (the ticket with which UserID is in line, in Redis, against the one
-	// with which they should be; nil means none).
-	What     string `json:"what"`
-	UserID   string `json:"userId,omitempty"`
-	Store    *int64 `json:"store"`
-	Redis    *int64 `json:"redis"`
-	Kept     *int64 `json:"kept,omitempty"`
-	Detail   string `json:"detail"`
-	Repaired bool   `json:"repaired"`
-}
-
-// Reconciliation is the report of a reconciliation.
-type Reconciliation struct {
-	ID      int64     `json:"id,string"`
-	Checked int       `json:"checked"` // number of templates
-	Drifts  []Drift   `json:"drifts"`
-	Skipped []string  `json:"skipped,omitempty"` // what was not compared, and why
-	At      time.Time `json:"at"`
-}
-
 // ReconcileCommand requests a reconciliation.
 type ReconcileCommand struct {
 	TemplateID *reward.TemplateID // nil = all active templates
@@ -80,27 +52,27 @@ type ReconcileCommand struct {
 }
 
 // Run reconciles, stores the report and returns it.
-func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliation, error) {
+func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (store.ReconciliationReport, error) {
 	var ids []reward.TemplateID
 	if cmd.TemplateID != nil {
 		if _, err := r.rows.TemplateGet(ctx, *cmd.TemplateID); err != nil {
-			return Reconciliation{}, err
+			return store.ReconciliationReport{}, err
 		}
 		ids = append(ids, *cmd.TemplateID)
 	} else {
 		active, err := r.rows.TemplateActive(ctx, time.Now().Add(-r.templates.ClosedRetention))
 		if err != nil {
-			return Reconciliation{}, err
+			return store.ReconciliationReport{}, err
 		}
 		for _, t := range active {
 			ids = append(ids, t.ID)
 		}
 	}
-	report := Reconciliation{ID: r.ids.Next(), Checked: len(ids), Drifts: []Drift{}}
+	report := store.ReconciliationReport{ID: r.ids.Next(), Checked: len(ids), Drifts: []store.Drift{}}
 	for _, id := range ids {
 		if err := (&comparison{r, id, cmd.Repair, &report}).run(ctx); err != nil {
 			if cmd.TemplateID != nil || ctx.Err() != nil {
-				return Reconciliation{}, fmt.Errorf("template %s: %w", id, err)
+				return store.ReconciliationReport{}, fmt.Errorf("template %s: %w", id, err)
 			}
 			report.Skipped = append(report.Skipped, fmt.Sprintf("template %s: %v", id, err))
 		}
@@ -111,7 +83,7 @@ func (r *Reconciler) Run(ctx context.Context, cmd ReconcileCommand) (Reconciliat
 // loggedMax limits the drifts of one report that the log has; the report has all of them.
 const loggedMax = 20
 
-func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
+func (r *Reconciler) save(ctx context.Context, report *store.ReconciliationReport) error {
 	report.At = time.Now().UTC()
 	for i, d := range report.Drifts {
 		if i == loggedMax {
@@ -120,19 +92,11 @@ func (r *Reconciler) save(ctx context.Context, report *Reconciliation) error {
 		}
 		r.log.Warn("coupon drift found", errors.New(d.Detail), "template_id", d.TemplateID, "what", d.What, "repaired", d.Repaired)
 	}
-	repaired := int64(0)
-	for _, d := range report.Drifts {
-		if d.Repaired {
-			repaired++
-		}
-	}
-	text, err := json.Marshal(report)
+	row, err := report.Row()
 	if err != nil {
 		return err
 	}
-	return r.rows.ReconciliationSave(ctx, store.Reconciliation{
-		ID: report.ID, Report: text, At: report.At, Checked: int64(report.Checked), Drifts: int64(len(report.Drifts)), Repaired: repaired,
-	})
+	return r.rows.ReconciliationSave(ctx, row)
 }
 
 // RunRounds reconciles and repairs in rounds while this instance holds the lease, until
@@ -160,7 +124,7 @@ func (r *Reconciler) RunRounds(ctx context.Context) {
 // round compares templates. compared holds the version of each template at its
 // last comparison.
 func (r *Reconciler) round(ctx context.Context, compared map[reward.TemplateID]int64, all bool) error {
-	report := Reconciliation{ID: r.ids.Next(), Drifts: []Drift{}}
+	report := store.ReconciliationReport{ID: r.ids.Next(), Drifts: []store.Drift{}}
 	var errs []error
 	active := make(map[reward.TemplateID]bool)
 	for _, t := range r.templates.Active() {
@@ -190,7 +154,7 @@ type comparison struct {
 	*Reconciler
 	id     reward.TemplateID
 	repair bool
-	report *Reconciliation
+	report *store.ReconciliationReport
 }
 
 func (c *comparison) run(ctx context.Context) error {
@@ -204,7 +168,7 @@ func (c *comparison) run(ctx context.Context) error {
 	return nil
 }
 
-func (c *comparison) add(drifts ...Drift) { c.report.Drifts = append(c.report.Drifts, drifts...) }
+func (c *comparison) add(drifts ...store.Drift) { c.report.Drifts = append(c.report.Drifts, drifts...) }
 
 // skip reports what was not compared, and why.
 func (c *comparison) skip(format string, args ...any) {
@@ -223,7 +187,7 @@ func (c *comparison) recount(ctx context.Context) error {
 		kept, rows int64
 	}{{"live", count.KeptLive, count.Live}, {"issuedTotal", count.KeptIssuedTotal, count.IssuedTotal}} {
 		if n.kept != n.rows {
-			c.add(Drift{
+			c.add(store.Drift{
 				TemplateID: c.id, What: n.what, Store: &n.rows, Kept: &n.kept,
 				Detail: fmt.Sprintf("%s of template %s is stored as %d, but its coupons add up to %d", n.what, c.id, n.kept, n.rows),
 			})
@@ -283,8 +247,8 @@ func (c *comparison) repairCounters(ctx context.Context, t *reward.CouponTemplat
 }
 
 // counterDrifts compares the header of a gate with a row of the same version.
-func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
-	var drifts []Drift
+func counterDrifts(t *reward.CouponTemplate, h gate.Header) []store.Drift {
+	var drifts []store.Drift
 	reported := make(map[string]bool)
 	granted := t.Granted
 	if h.Grants == t.Grants && h.Granted >= h.Used+h.Waiting {
@@ -307,7 +271,7 @@ func counterDrifts(t *reward.CouponTemplate, h gate.Header) []Drift {
 	} {
 		if c.rows != c.redis && !reported[c.what] {
 			reported[c.what] = true
-			drifts = append(drifts, Drift{
+			drifts = append(drifts, store.Drift{
 				TemplateID: t.ID, What: c.what, Store: &c.rows, Redis: &c.redis,
 				Detail: fmt.Sprintf("%s of template %s is %d by the rows, and %d by the gate", c.what, t.ID, c.rows, c.redis),
 			})
@@ -345,7 +309,7 @@ func (c *comparison) compareHolders(ctx context.Context) error {
 			break
 		}
 		has, gateHas := int64(d.rows.Held), int64(d.gate.Held)
-		c.add(Drift{
+		c.add(store.Drift{
 			TemplateID: c.id, What: "user", UserID: user, Store: &has, Redis: &gateHas, Repaired: repaired,
 			Detail: fmt.Sprintf("user %s has %d coupons of template %s by the rows, and %d by the gate", reward.Quote(user), has, c.id, gateHas),
 		})

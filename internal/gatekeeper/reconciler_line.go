@@ -36,8 +36,8 @@ type lineDrift struct {
 	request gate.Request
 }
 
-func (d lineDrift) report(id reward.TemplateID, repaired bool) Drift {
-	out := Drift{TemplateID: id, What: "line", UserID: d.request.UserID, Repaired: repaired}
+func (d lineDrift) report(id reward.TemplateID, repaired bool) store.Drift {
+	out := store.Drift{TemplateID: id, What: "line", UserID: d.request.UserID, Repaired: repaired}
 	ticket, user := d.request.Ticket, reward.Quote(d.request.UserID)
 	switch {
 	case d.fault == faultExtra:
