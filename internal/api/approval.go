@@ -71,7 +71,7 @@ func (a *API) approve(ctx context.Context, in *promotionApproveInput) (*promotio
 	}
 	cmd := campaign.ApproveCommand{ID: in.id, Persons: persons}
 	if in.IfMatch != "" {
-		v, err := a.cfg.Promotions.Get(ctx, in.id)
+		v, err := a.cfg.Rows.PromotionGet(ctx, in.id)
 		if err != nil {
 			return nil, err
 		}
@@ -115,11 +115,12 @@ func (a *API) reject(ctx context.Context, in *promotionRejectInput) (*promotionO
 
 func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*output[listOf[client.Upload]], error) {
 	var promotion store.PromotionView
-	read := func(before int64, limit int) (uploads []store.Upload, err error) {
-		if uploads, err = a.cfg.Uploads.List(ctx, in.id, before, limit); err == nil {
-			promotion, err = a.cfg.Promotions.Get(ctx, in.id)
+	read := func(before int64, limit int) (_ []store.Upload, err error) {
+		// An empty page for an unknown promotion would look like success.
+		if promotion, err = a.cfg.Rows.PromotionGet(ctx, in.id); err != nil {
+			return nil, err
 		}
-		return uploads, err
+		return a.cfg.Rows.UploadList(ctx, in.id, before, limit)
 	}
 	show := func(u store.Upload) client.Upload { return uploadOf(u, promotion.Currency) }
 	return pageByID(in.PageInput, cursorUploads, read, show, func(u store.Upload) int64 { return u.ID })

@@ -112,7 +112,7 @@ func (a *API) addDeadLetters() {
 		id: "get-dead-letter", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
 		summary: "Get a dead letter",
 		errors:  []string{reward.CodeDeadLetterNotFound},
-	}, deadLetterCall(a.cfg.DeadLetters.Get))
+	}, deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.Rows.DeadLetterGet(ctx, id) }))
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		errors, errorsMany         []string
@@ -172,7 +172,7 @@ func deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, e
 
 func (a *API) listDeadLetters(ctx context.Context, in *deadLetterListInput) (*output[listOf[client.DeadLetter]], error) {
 	read := func(before int64, limit int) ([]reward.DeadLetter, error) {
-		return a.cfg.DeadLetters.List(ctx, store.DeadLetterListParams{
+		return a.cfg.Rows.DeadLetterList(ctx, store.DeadLetterListParams{
 			Before: before, Limit: limit, Source: in.Source, Reason: in.Reason, Status: reward.DeadLetterStatus(in.Status), BytesMax: lettersShown,
 		})
 	}

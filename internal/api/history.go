@@ -9,27 +9,29 @@ import (
 	"strings"
 
 	"github.com/largesse/largesse/client"
-	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
 
 const historyTemplatesMax = 100
 
-func historyPayoutFor(ctx context.Context, p campaign.UserPayout) client.HistoryPayout {
+// historyPayoutsMax limits the payouts in a user's history.
+const historyPayoutsMax = store.BatchMax
+
+func historyPayoutFor(ctx context.Context, p store.UserPayout, of reward.Promotion) client.HistoryPayout {
 	return client.HistoryPayout{
-		PromotionID: p.PromotionID.String(), PromotionName: p.Promotion.Name, PromotionStatus: string(p.Promotion.Status),
-		PauseReason: p.Promotion.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: p.Promotion.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
+		PromotionID: p.PromotionID.String(), PromotionName: of.Name, PromotionStatus: string(of.Status),
+		PauseReason: of.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: of.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
 		State: p.State.String(), AttemptCount: int64(p.Attempts), TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
 		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), Log: attemptsOf(p.Answers),
 	}
 }
 
-func historyFor(ctx context.Context, user string, h coupon.History, payouts []campaign.UserPayout) client.History {
+func historyFor(ctx context.Context, user string, h coupon.History, payouts []client.HistoryPayout) client.History {
 	out := client.History{
-		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{},
-		Payouts: mapped(payouts, func(p campaign.UserPayout) client.HistoryPayout { return historyPayoutFor(ctx, p) }),
+		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{}, Payouts: payouts,
 	}
 	for i, o := range h.Outcomes {
 		item := client.HistoryItem{
@@ -87,11 +89,28 @@ func (a *API) getHistory(ctx context.Context, in *historyInput) (*output[client.
 	if err != nil {
 		return nil, err
 	}
-	var payouts []campaign.UserPayout
+	payouts := []client.HistoryPayout{}
 	if slices.Contains(readers, callerOf(ctx).Role) {
-		if payouts, err = a.cfg.Promotions.History(ctx, in.UserID); err != nil {
+		if payouts, err = a.historyPayouts(ctx, in.UserID); err != nil {
 			return nil, err
 		}
 	}
 	return &output[client.History]{Body: historyFor(ctx, in.UserID, h, payouts)}, nil
+}
+
+// historyPayouts returns payouts of a user, by descending promotion ID.
+func (a *API) historyPayouts(ctx context.Context, user string) ([]client.HistoryPayout, error) {
+	payouts, err := a.cfg.Rows.PayoutHistory(ctx, user, historyPayoutsMax)
+	if err != nil {
+		return nil, err
+	}
+	promotions, err := a.promotionsOf(ctx, mapped(payouts, func(p store.UserPayout) reward.PromotionID { return p.PromotionID }))
+	out := make([]client.HistoryPayout, 0, len(payouts))
+	for _, p := range payouts {
+		// Skip payouts of a promotion that was deleted in the meantime.
+		if promotion, ok := promotions[p.PromotionID]; ok {
+			out = append(out, historyPayoutFor(ctx, p, promotion))
+		}
+	}
+	return out, err
 }

@@ -137,7 +137,7 @@ func (a *API) addStreams() {
 }
 
 func (a *API) getPromotionStream(ctx context.Context, in *PromotionPath) (*output[*client.PromotionStream], error) {
-	v, err := a.cfg.Promotions.Get(ctx, in.id)
+	v, err := a.cfg.Rows.PromotionGet(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -23,17 +22,16 @@ import (
 
 const csvType = "text/csv"
 
-func (a *API) currencies(ctx context.Context, rows []reward.Payout) (map[reward.PromotionID]string, error) {
-	found := make(map[reward.PromotionID]string)
-	for _, r := range rows {
-		found[r.PromotionID] = ""
-	}
-	if len(found) == 0 {
+// promotionsOf returns the promotions that exist of some IDs, which may repeat.
+func (a *API) promotionsOf(ctx context.Context, ids []reward.PromotionID) (map[reward.PromotionID]reward.Promotion, error) {
+	if len(ids) == 0 {
 		return nil, nil
 	}
-	views, err := a.cfg.Rows.PromotionViews(ctx, slices.Collect(maps.Keys(found)))
+	slices.Sort(ids)
+	views, err := a.cfg.Rows.PromotionViews(ctx, slices.Compact(ids))
+	found := make(map[reward.PromotionID]reward.Promotion, len(views))
 	for _, v := range views {
-		found[v.ID] = v.Currency
+		found[v.ID] = v.Promotion
 	}
 	return found, err
 }
@@ -208,7 +206,7 @@ func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*output[lis
 	if err != nil {
 		return nil, err
 	}
-	promotion, err := a.cfg.Promotions.Get(ctx, p.PromotionID)
+	promotion, err := a.cfg.Rows.PromotionGet(ctx, p.PromotionID)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +246,13 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	for first := true; ; first = false {
 		var payouts []reward.Payout
 		err := a.readPage(ctx, first, func(ctx context.Context) (err error) {
-			payouts, err = a.cfg.Promotions.Payouts(ctx, p)
+			if p.After == nil {
+				// An empty file for an unknown promotion would look like success.
+				if _, err := a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
+					return err
+				}
+			}
+			payouts, err = a.cfg.Rows.PayoutList(ctx, p)
 			return err
 		})
 		if err == nil && first {
@@ -292,15 +296,15 @@ func (a *API) resolvePayout(ctx context.Context, in *payoutResolveInput) (*outpu
 }
 
 func (a *API) getPayout(ctx context.Context, in *PayoutPath) (*output[client.PayoutDetail], error) {
-	p, attempts, err := a.cfg.Promotions.Payout(ctx, in.payout)
+	p, attempts, err := a.cfg.Rows.PayoutGet(ctx, in.payout)
 	if err != nil {
 		return nil, err
 	}
-	currencies, err := a.currencies(ctx, []reward.Payout{p})
+	promotions, err := a.promotionsOf(ctx, []reward.PromotionID{p.PromotionID})
 	if err != nil {
 		return nil, err
 	}
-	return &output[client.PayoutDetail]{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, currencies[p.PromotionID]), Log: attemptsOf(attempts)}}, nil
+	return &output[client.PayoutDetail]{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, promotions[p.PromotionID].Currency), Log: attemptsOf(attempts)}}, nil
 }
 
 type unknownListInput struct {
@@ -340,12 +344,12 @@ func (a *API) listUnknown(ctx context.Context, in *unknownListInput) (*output[li
 	if err != nil {
 		return nil, err
 	}
-	currencies, err := a.currencies(ctx, rows)
+	promotions, err := a.promotionsOf(ctx, mapped(rows, func(r reward.Payout) reward.PromotionID { return r.PromotionID }))
 	if err != nil {
 		return nil, err
 	}
 	show := func(r reward.Payout) client.UnknownPayout {
-		return client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, currencies[r.PromotionID])}
+		return client.UnknownPayout{PromotionID: r.PromotionID.String(), Payout: payoutFor(ctx, r, promotions[r.PromotionID].Currency)}
 	}
 	return page(rows, in.Limit, show, func(last reward.Payout) string { return encodeUnknownCursor(store.PlaceOfUnknown(last)) }), nil
 }
@@ -378,7 +382,7 @@ func decodeUnknownCursor(cursor string) (store.UnknownPlace, error) {
 }
 
 func (a *API) listPromotionErrors(ctx context.Context, in *PromotionPath) (*promotionErrorsOutput, error) {
-	if _, err := a.cfg.Promotions.Get(ctx, in.id); err != nil {
+	if _, err := a.cfg.Rows.PromotionGet(ctx, in.id); err != nil {
 		return nil, err
 	}
 	rows, err := a.cfg.Rows.PayoutErrors(ctx, in.id)

@@ -270,7 +270,7 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 // error exists. The creation time proves nothing: Kafka records may have named the
 // promotion long before.
 func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exists error) (store.PromotionView, error) {
-	v, err := a.cfg.Promotions.Get(ctx, cmd.ID)
+	v, err := a.cfg.Rows.PromotionGet(ctx, cmd.ID)
 	if err == nil && (v.CreatedBy != actor(ctx) || v.Name != *cmd.Name) {
 		err = exists
 	}
@@ -278,7 +278,7 @@ func (a *API) createdBefore(ctx context.Context, cmd campaign.CreateCommand, exi
 }
 
 func (a *API) getPromotion(ctx context.Context, in *PromotionPath) (*promotionOutput, error) {
-	v, err := a.cfg.Promotions.Get(ctx, in.id)
+	v, err := a.cfg.Rows.PromotionGet(ctx, in.id)
 	return a.withSummaries(ctx, v, err)
 }
 
@@ -286,7 +286,7 @@ func (a *API) withSummaries(ctx context.Context, v store.PromotionView, err erro
 	if err != nil {
 		return nil, err
 	}
-	summaries, err := a.cfg.Promotions.Summaries(ctx, v.ID)
+	summaries, err := a.cfg.Rows.SummaryList(ctx, v.ID, store.BatchMax)
 	if err != nil {
 		return nil, err
 	}

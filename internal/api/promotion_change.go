@@ -151,7 +151,7 @@ func (a *API) changePromotion(ctx context.Context, in *promotionChangeInput) (*p
 	c := in.Body.change(in.id)
 	c.By, c.Tags = actor(ctx), tags
 	if c.Empty() && tags == nil {
-		v, err := a.cfg.Promotions.Get(ctx, in.id) // nothing to change
+		v, err := a.cfg.Rows.PromotionGet(ctx, in.id) // nothing to change
 		return a.withSummaries(ctx, v, err)
 	}
 	v, err := a.cfg.Promotions.Change(ctx, c)

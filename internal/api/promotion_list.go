@@ -35,7 +35,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*outp
 	p := store.PromotionListParams{
 		Limit: pageRead(in.Limit), Status: reward.PromotionStatus(in.Status), Search: in.Search, CreatedBy: in.CreatedBy,
 		CreatedAfter: in.CreatedAfter.UTC(), CreatedBefore: in.CreatedBefore.UTC(), Sort: store.PromotionSort(in.Sort),
-		AwaitingApproval: in.Awaiting,
+		AwaitingApproval: in.Awaiting, ApprovalAbove: a.cfg.ApprovalAbove,
 	}
 	if p.Sort == "" {
 		p.Sort = store.SortIDDown
@@ -49,7 +49,7 @@ func (a *API) listPromotions(ctx context.Context, in *promotionListInput) (*outp
 			return nil, err
 		}
 	}
-	views, err := a.cfg.Promotions.List(ctx, p)
+	views, err := a.cfg.Rows.PromotionList(ctx, p)
 	if err != nil {
 		return nil, err
 	}

@@ -369,11 +369,11 @@ func (a *API) report(r *http.Request, out *web.CSV) error {
 		var errs []store.LineError
 		err := a.readPage(r.Context(), after == 0, func(ctx context.Context) (err error) {
 			if after == 0 {
-				if _, err := a.cfg.Uploads.Get(ctx, promotion, id); err != nil {
+				if _, err := a.cfg.Rows.UploadGet(ctx, promotion, id); err != nil {
 					return err
 				}
 			}
-			errs, err = a.cfg.Uploads.Errors(ctx, id, after, store.BatchMax)
+			errs, err = a.cfg.Rows.UploadErrors(ctx, id, after, store.BatchMax)
 			return err
 		})
 		if err != nil {

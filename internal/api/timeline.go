@@ -50,7 +50,7 @@ func (a *API) addTimelines() {
 }
 
 func (a *API) promotionTimeline(ctx context.Context, in *promotionTimelineInput) (*timelineOutput[client.PromotionPoint], error) {
-	v, err := a.cfg.Promotions.Get(ctx, in.id)
+	v, err := a.cfg.Rows.PromotionGet(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

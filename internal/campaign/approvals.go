@@ -47,7 +47,7 @@ func SeenOf(v store.PromotionView) Seen {
 // it is not as the caller has seen it. A paused promotion continues after Resume.
 func (s *Promotions) Approve(ctx context.Context, c ApproveCommand) (store.PromotionView, error) {
 	for try := 1; ; try++ {
-		view, err := s.Get(ctx, c.ID)
+		view, err := s.cfg.Store.PromotionGet(ctx, c.ID)
 		if err != nil {
 			return store.PromotionView{}, err
 		}

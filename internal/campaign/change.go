@@ -31,7 +31,7 @@ func unlessZero[T comparable](p *T) *T {
 
 // Change changes the settings of a promotion. Every instance follows within a second.
 func (s *Promotions) Change(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error) {
-	v, err := s.Get(ctx, c.ID)
+	v, err := s.cfg.Store.PromotionGet(ctx, c.ID)
 	if err != nil {
 		return store.PromotionView{}, err
 	}

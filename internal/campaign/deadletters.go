@@ -63,16 +63,6 @@ func NewDeadLetters(cfg DeadLettersConfig) *DeadLetters {
 	return &DeadLetters{cfg: cfg, log: cfg.Log.For(obs.Engine)}
 }
 
-// List returns a page of dead letters, ordered by descending id.
-func (d *DeadLetters) List(ctx context.Context, p store.DeadLetterListParams) ([]reward.DeadLetter, error) {
-	return d.cfg.Rows.DeadLetterList(ctx, p)
-}
-
-// Get returns one dead letter.
-func (d *DeadLetters) Get(ctx context.Context, id int64) (reward.DeadLetter, error) {
-	return d.cfg.Rows.DeadLetterGet(ctx, id)
-}
-
 // Close replays or discards an OPEN dead letter. A discarded one retains its bytes. It
 // fails with CodeNotReplayable if a replay could only fail again, and with
 // CodeIllegalState if the dead letter or its payout is in the wrong state.

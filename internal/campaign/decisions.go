@@ -20,7 +20,7 @@ const transactionKeyMax = 500
 // READY and returns their number. It takes each once, so that those that fail again do
 // not keep it running. After an error, calling it again continues.
 func (s *Promotions) RetryFailed(ctx context.Context, id reward.PromotionID, code string) (int, error) {
-	view, err := s.Get(ctx, id)
+	view, err := s.cfg.Store.PromotionGet(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func (s *Promotions) Resolve(ctx context.Context, c ResolveCommand) (reward.Payo
 		Note: c.Note, By: c.By, Now: time.Now(),
 	})
 	if reward.HasCode(err, reward.CodePayoutNotFound) {
-		_, getErr := s.Get(ctx, c.PromotionID)
+		_, getErr := s.cfg.Store.PromotionGet(ctx, c.PromotionID)
 		if reward.HasCode(getErr, reward.CodeNotFound) {
 			return reward.Payout{}, getErr // the promotion does not exist either
 		}

@@ -17,8 +17,6 @@ import (
 type promotionRows interface {
 	PromotionCreate(ctx context.Context, p reward.Promotion) (reward.Promotion, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
-	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
-	PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error)
 	PromotionChange(ctx context.Context, c rules.PromotionChange) (store.PromotionView, error)
 	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
 	PromotionClose(ctx context.Context, id reward.PromotionID) (reward.Promotion, error)
@@ -27,10 +25,7 @@ type promotionRows interface {
 	PromotionApprove(ctx context.Context, p store.PromotionApproveParams) (store.PromotionView, error)
 	PromotionReject(ctx context.Context, p store.PromotionRejectParams) (reward.Promotion, error)
 	PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error)
-	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
-	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
 	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
-	PayoutHistory(ctx context.Context, user string, limit int) ([]store.UserPayout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
 	PayoutResolve(ctx context.Context, p store.PayoutResolveParams) (reward.Payout, error)
 }
@@ -64,22 +59,6 @@ type Promotions struct {
 // NewPromotions returns Promotions with the given configuration.
 func NewPromotions(cfg PromotionsConfig) *Promotions {
 	return &Promotions{cfg: cfg, log: cfg.Log.For(obs.Engine)}
-}
-
-// Get returns a promotion with its counts.
-func (s *Promotions) Get(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return s.cfg.Store.PromotionGet(ctx, id)
-}
-
-// Summaries returns at most store.BatchMax counts per promotionSummaryId, by id.
-func (s *Promotions) Summaries(ctx context.Context, id reward.PromotionID) ([]reward.Summary, error) {
-	return s.cfg.Store.SummaryList(ctx, id, store.BatchMax)
-}
-
-// List returns a page of promotions, newest first.
-func (s *Promotions) List(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error) {
-	p.ApprovalAbove = s.cfg.ApprovalAbove
-	return s.cfg.Store.PromotionList(ctx, p)
 }
 
 // action is a command on a promotion and the statuses that allow it.
@@ -124,7 +103,7 @@ func (s *Promotions) Resume(ctx context.Context, id reward.PromotionID) (store.P
 
 // run starts or resumes a promotion, which may be older than the settings of Payable.
 func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (store.PromotionView, error) {
-	view, err := s.Get(ctx, id)
+	view, err := s.cfg.Store.PromotionGet(ctx, id)
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -150,7 +129,7 @@ func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.P
 
 // Close declares that no more targets will come, whatever count was expected.
 func (s *Promotions) Close(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	view, err := s.Get(ctx, id)
+	view, err := s.cfg.Store.PromotionGet(ctx, id)
 	if err != nil {
 		return store.PromotionView{}, err
 	}
@@ -187,7 +166,7 @@ func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, 
 // changed reports a change, and returns the promotion.
 func (s *Promotions) changed(ctx context.Context, id reward.PromotionID, what string, more ...any) (store.PromotionView, error) {
 	s.report(id, what, more...)
-	return s.Get(ctx, id)
+	return s.cfg.Store.PromotionGet(ctx, id)
 }
 
 // report logs a change, with more attributes, and hints at it.
@@ -201,7 +180,7 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	if !reward.HasCode(err, reward.CodeIllegalState) {
 		return err
 	}
-	view, getErr := s.Get(ctx, id)
+	view, getErr := s.cfg.Store.PromotionGet(ctx, id)
 	if getErr != nil {
 		return errors.Join(err, getErr)
 	}
@@ -228,20 +207,4 @@ func illegal(a action, p reward.Promotion) error {
 	return reward.NewError(reward.KindConflict, reward.CodeIllegalState,
 		"promotion %s is %s, and %s needs %s; allowed now: %s",
 		p.ID, p.Status, a.name, strings.Join(from, " or "), strings.Join(allowed, ", "))
-}
-
-// Payouts returns a page of a promotion's payouts, ordered by target id.
-func (s *Promotions) Payouts(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
-	if p.After == nil {
-		// An empty page for an unknown promotion would look like success.
-		if _, err := s.Get(ctx, p.PromotionID); err != nil {
-			return nil, err
-		}
-	}
-	return s.cfg.Store.PayoutList(ctx, p)
-}
-
-// Payout returns one payout with its attempts.
-func (s *Promotions) Payout(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error) {
-	return s.cfg.Store.PayoutGet(ctx, id)
 }

@@ -43,9 +43,6 @@ type uploadRows interface {
 	UploadExtend(ctx context.Context, id int64, leasedUntil time.Time) error
 	UploadAddErrors(ctx context.Context, id int64, errs []store.LineError) error
 	UploadClose(ctx context.Context, u store.Upload, now time.Time) error
-	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error)
-	UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error)
-	UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error)
 	Clock(ctx context.Context) (time.Time, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
@@ -136,27 +133,6 @@ func (r *countedReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	r.bytes += int64(n)
 	return n, err
-}
-
-// List returns a page of the uploads of a promotion, newest first.
-func (u *Uploads) List(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error) {
-	if before == 0 {
-		// An empty page for an unknown promotion would look like success.
-		if _, err := u.cfg.Rows.PromotionGet(ctx, promotion); err != nil {
-			return nil, err
-		}
-	}
-	return u.cfg.Rows.UploadList(ctx, promotion, before, limit)
-}
-
-// Get returns an upload of a promotion.
-func (u *Uploads) Get(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error) {
-	return u.cfg.Rows.UploadGet(ctx, promotion, id)
-}
-
-// Errors returns the error lines of an upload with numbers above after.
-func (u *Uploads) Errors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
-	return u.cfg.Rows.UploadErrors(ctx, id, after, limit)
 }
 
 // targetBatch holds consecutive lines of a file.

@@ -101,7 +101,7 @@ func (o *office) queued(list []reward.Payout) {
 		total += p.Amount
 		unknown = unknown || p.Amount == 0 && !o.approved[p.TargetID]
 	}
-	v := fixture.Must(o.promotions.Get(o.ctx, o.id))(o)
+	v := fixture.Must(o.store.PromotionGet(o.ctx, o.id))(o)
 	for _, p := range list {
 		if by := o.addedBy[p.TargetID]; by != "" && !o.approved[p.TargetID] && !o.counted[p.TargetID] {
 			key := by + " " + v.Currency
@@ -124,7 +124,7 @@ func (o *office) queued(list []reward.Payout) {
 // that was approved.
 func (o *office) asApproved() {
 	o.Helper()
-	v, err := o.promotions.Get(o.ctx, o.id)
+	v, err := o.store.PromotionGet(o.ctx, o.id)
 	if err != nil || o.form == nil {
 		o.Fatal("not approved", err)
 	}
@@ -214,7 +214,7 @@ func (o *office) step(by, name string) {
 			case 3:
 				c.Canary = new(rapid.SampledFrom([]reward.Canary{{}, {Targets: 1}, {Targets: 2}, {Targets: 1, MaxFailureRate: 0.5}}).Draw(o.T, "canary"))
 			}
-			before, err := o.promotions.Get(o.ctx, o.id)
+			before, err := o.store.PromotionGet(o.ctx, o.id)
 			if !o.may(err) {
 				return
 			}
@@ -268,7 +268,7 @@ func (o *office) step(by, name string) {
 		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
 		"retry":  func() { _, err := o.promotions.RetryFailed(o.ctx, o.id, ""); o.may(err) },
 		"guard": func() {
-			v, err := o.promotions.Get(o.ctx, o.id)
+			v, err := o.store.PromotionGet(o.ctx, o.id)
 			if o.may(err) && v.Status == reward.Running {
 				o.may(o.guard.watch(o.ctx, v))
 			}
