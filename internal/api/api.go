@@ -82,9 +82,7 @@ type Config struct {
 	WebhookAllowPrivate bool
 	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
-	// UploadIdle is the longest pause within an upload. Zero means 30 s.
 	// UploadsMost limits the uploads that are read at a time. Zero means 256.
-	UploadIdle  time.Duration
 	UploadsMost int
 	// ReadsPerCaller limits the reads that run for a caller at a time. Zero means 4.
 	ReadsPerCaller int
@@ -185,7 +183,7 @@ const (
 
 // New returns an API.
 func New(cfg Config) *API {
-	cfg.BodyWait, cfg.UploadIdle = cmp.Or(cfg.BodyWait, bodyTimeoutDefault), cmp.Or(cfg.UploadIdle, uploadIdleDefault)
+	cfg.BodyWait = cmp.Or(cfg.BodyWait, bodyTimeoutDefault)
 	cfg.UploadsMost, cfg.ReadsPerCaller = cmp.Or(cfg.UploadsMost, uploadsDefault), cmp.Or(cfg.ReadsPerCaller, readsDefault)
 	cfg.HeldMost, cfg.Version = cmp.Or(cfg.HeldMost, heldDefault), cmp.Or(cfg.Version, "dev")
 	cfg.CallerLimits, cfg.UserLimits = cmp.Or(cfg.CallerLimits, auth.NewLimits(0)), cmp.Or(cfg.UserLimits, auth.NewLimits(0))

@@ -140,7 +140,7 @@ type fakeReconciler struct{ rows *faultyStore }
 
 func (f *fakeReconciler) Run(ctx context.Context, cmd books.ReconcileCommand) (store.ReconciliationReport, error) {
 	five, four := int64(5), int64(4)
-	d := store.Drift{What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
+	d := store.Drift{PromotionID: 12345, What: "stream", Store: &five, Redis: &four, Detail: "5 QUEUED, 4 entries", Repaired: cmd.Repair}
 	if cmd.PromotionID != nil {
 		d.PromotionID = *cmd.PromotionID
 	}

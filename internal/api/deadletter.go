@@ -112,7 +112,9 @@ func (a *API) addDeadLetters() {
 		id: "get-dead-letter", method: http.MethodGet, path: path + "/{id}", tag: tag, roles: readers,
 		summary: "Get a dead letter",
 		errors:  []string{reward.CodeDeadLetterNotFound},
-	}, deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) { return a.cfg.Rows.DeadLetterGet(ctx, id) }))
+	}, deadLetterCall(func(ctx context.Context, id int64) (reward.DeadLetter, error) {
+		return a.cfg.Rows.DeadLetterGet(ctx, id)
+	}))
 	for _, act := range []struct {
 		name, summary, summaryMany string
 		errors, errorsMany         []string

@@ -20,9 +20,9 @@ func TestReconciliations(t *testing.T) {
 	template := map[string]any{
 		"templateId": "42", "what": "user", "userId": "u7", "store": five, "redis": four, "detail": "5 coupons, the gate says 4", "repaired": true,
 	}
-	// The reports about everything have no single ID.
+	// The reports about everything are about others.
 	allPromotions, allTemplates := maps.Clone(promotion), maps.Clone(template)
-	allPromotions["promotionId"], allTemplates["templateId"] = "0", "0"
+	allPromotions["promotionId"], allTemplates["templateId"] = "12345", "43"
 	for _, tt := range []struct {
 		name, body, id, checked string
 		drifts, skipped         []any

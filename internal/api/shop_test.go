@@ -361,7 +361,7 @@ type fakeCouponReconciler struct{ rows *faultyStore }
 
 func (f *fakeCouponReconciler) Run(ctx context.Context, cmd gatekeeper.ReconcileCommand) (store.ReconciliationReport, error) {
 	five, four := int64(5), int64(4)
-	d := store.Drift{What: "user", UserID: "u7", Store: &five, Redis: &four, Detail: "5 coupons, the gate says 4", Repaired: cmd.Repair}
+	d := store.Drift{TemplateID: 43, What: "user", UserID: "u7", Store: &five, Redis: &four, Detail: "5 coupons, the gate says 4", Repaired: cmd.Repair}
 	if cmd.TemplateID != nil {
 		d.TemplateID = *cmd.TemplateID
 	}

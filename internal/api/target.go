@@ -30,9 +30,9 @@ import (
 )
 
 const (
-	// uploadIdleDefault is the longest pause within an upload. The duration of an
+	// uploadIdle is the longest pause within an upload. The duration of an
 	// upload has no limit.
-	uploadIdleDefault = 30 * time.Second
+	uploadIdle = 30 * time.Second
 	// uploadRateMin is the minimum rate of an upload in bytes per second, averaged
 	// over such a pause. No real client sends single bytes.
 	uploadRateMin = 32
@@ -189,7 +189,7 @@ func detectFormat(body io.Reader) (campaign.Format, io.Reader) {
 // uploadBody returns the body of an upload, decompressed. It waits for the first
 // bytes.
 func (a *API) uploadBody(w http.ResponseWriter, r *http.Request) (out io.Reader, err error) {
-	body := bufio.NewReaderSize(newGuardedBody(w, r, a.cfg.UploadIdle), uploadBytesMin)
+	body := bufio.NewReaderSize(newGuardedBody(w, r, uploadIdle), uploadBytesMin)
 	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ","))); encoding {
 	case "", "identity":
 		out = body
