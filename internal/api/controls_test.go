@@ -74,6 +74,7 @@ func TestPayable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	euros := setup(t, func(c *Config) {
+		c.Rows = b.store
 		c.Promotions = campaign.NewPromotions(campaign.PromotionsConfig{
 			Store: b.store, IDs: service.NewIDs(), Hint: func(reward.PromotionID) {},
 			Payable: reward.Payable{PointsOnly: true, Currencies: []string{"EUR"}},
