@@ -21,8 +21,6 @@ import (
 
 // fakeUploadRows stores in memory what uploads write.
 type fakeUploadRows struct {
-	uploadRows // calls that uploads do not make panic
-
 	mu     sync.Mutex // protects the fields below
 	view   store.PromotionView
 	rows   map[reward.TargetID]store.NewPayout
