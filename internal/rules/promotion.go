@@ -49,8 +49,9 @@ type Blockers struct {
 	// Uploads reports whether an upload has a valid lease. A RUNNING promotion may
 	// then get more targets.
 	Uploads bool
-	// Lookups reports whether LookupDone is false for any row. A CANCELLED promotion
-	// waits for these lookups, because "not found" would decide the row.
+	// Lookups reports whether a row is UNKNOWN, and no lookup of it that began at
+	// SettleFrom + settleAfter or later was inconclusive. A CANCELLED promotion waits for
+	// these lookups, because "not found" would decide the row.
 	Lookups bool
 }
 
@@ -77,13 +78,6 @@ func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (r
 	}
 	p.FinishedAt = instant(now)
 	return p, true
-}
-
-// LookupDone reports whether a row no longer blocks the end of its promotion: it is not
-// UNKNOWN, or a lookup that began at SettleFrom + settleAfter or later was
-// inconclusive.
-func LookupDone(r Row, settleAfter time.Duration) bool {
-	return r.State != reward.Unknown || !r.LookedAt.IsZero() && !r.LookedAt.Before(r.SettleFrom.Add(settleAfter))
 }
 
 // Judge ends the canary of a RUNNING promotion if it is decided, and reports whether it

@@ -189,21 +189,6 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func TestLookupDone(t *testing.T) {
-	t.Parallel()
-	for state := range reward.StateCount {
-		for looked, want := range map[time.Duration]bool{0: false, time.Minute - time.Microsecond: false, time.Minute: true} {
-			r := Row{Payout: reward.Payout{State: state, SettleFrom: now}}
-			if looked > 0 {
-				r.LookedAt = now.Add(looked)
-			}
-			if got := LookupDone(r, time.Minute); got != (want || state != reward.Unknown) {
-				t.Errorf("%s, looked up after %v: %v", state, looked, got)
-			}
-		}
-	}
-}
-
 // TestJudge judges canaries, most of them of two payouts, of which at most half may fail.
 func TestJudge(t *testing.T) {
 	t.Parallel()

@@ -154,8 +154,8 @@ const (
 	// openUpload finds an upload of promotion $1 whose lease ends after $2.
 	openUpload = `SELECT 1 FROM uploads WHERE promotion_id = $1 AND finished_at IS NULL AND leased_until > $2 LIMIT 1`
 
-	// undecided finds an UNKNOWN payout of promotion $1 for which rules.LookupDone is false,
-	// with $2 as settleAfter. It names the index, because SQLite would otherwise read all payouts
+	// undecided finds a payout of promotion $1 that is one of rules.Blockers.Lookups, with $2
+	// as settleAfter. It names the index, because SQLite would otherwise read all payouts
 	// of the promotion.
 	undecided = `SELECT 1 FROM payouts p :by_open
 WHERE p.promotion_id = $1 AND p.state = 3 AND p.state < 4 AND (p.looked_at IS NULL OR p.looked_at < p.settle_from + CAST($2 AS interval))
