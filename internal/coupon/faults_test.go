@@ -106,9 +106,12 @@ func TestRedisIsAway(t *testing.T) {
 		for n := range 10 {
 			r.want(requester, goes, fmt.Sprint("before", n), "")
 		}
-		issuer := r.start(func(c *FlowConfig) { c.Concurrency = 3 })
-		requester.gate.set(func(g *faultyGate) { g.down = true })
-		issuer.gate.set(func(g *faultyGate) { g.down = true })
+		down := func(g *faultyGate) { g.down = true }
+		requester.gate.set(down)
+		issuer := r.start(func(c *FlowConfig) {
+			c.Concurrency = 3
+			c.Gate.(*faultyGate).set(down)
+		})
 		for n := range 20 {
 			if s, code := r.request(requester, goes, fmt.Sprint("during", n)); code != "" || s.Kind != StatusIssued {
 				r.Errorf("during the outage: %q %+v", code, s)

@@ -42,6 +42,39 @@ func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedO
 	return a
 }
 
+// Bounds are those within which every due row of a promotion may become QUEUED, whatever
+// Allowance would say of it.
+type Bounds struct {
+	Worth reward.Amount // of all its rows; below 0, Allowance decides
+	Spent reward.Amount // of all its rows but FAILED and CANCELLED ones
+}
+
+// BoundsOf returns the bounds of a promotion. An approval beyond the limits above is not
+// needed within them, nor does the budget run out. While a canary is open, there are none.
+func BoundsOf(p reward.Promotion, above reward.Limits) Bounds {
+	b := Bounds{Worth: worthMax(p, above), Spent: unbounded}
+	if p.Status != reward.Running || CanaryOpen(p) {
+		b.Worth = -1
+	}
+	if p.MaxAmount > 0 {
+		b.Spent = p.MaxAmount
+	}
+	return b
+}
+
+// Hold reports whether a promotion with counts c is within its bounds.
+func (b Bounds) Hold(c reward.Counts) bool {
+	return c.AmountTotal() <= b.Worth && Spent(c, c.Amounts[reward.Ready]) <= b.Spent
+}
+
+// Saved returns the state of a new row that is not QUEUED at once.
+func Saved(p reward.Promotion) reward.State {
+	if p.Status == reward.PromotionCancelled {
+		return reward.Cancelled
+	}
+	return reward.Ready
+}
+
 // Spent returns what a promotion has paid or may have paid. flagged is as in Allow.
 func Spent(c reward.Counts, flagged reward.Amount) reward.Amount {
 	for _, state := range []reward.State{reward.Succeeded, reward.Queued, reward.Retrying, reward.Unknown} {
@@ -60,15 +93,6 @@ func (a *Allowance) Capacity() int64 {
 
 // FirstCapacity returns how many more rows may be taken for their first dispatch.
 func (a *Allowance) FirstCapacity() int64 { return min(a.first, a.Capacity()) }
-
-// Bounds reports whether budget or canary may refuse rows of a state. The budget counts
-// RETRYING rows already.
-func (a *Allowance) Bounds(from reward.State) bool {
-	return from == reward.Ready && (a.first != unbounded || a.budget != unbounded)
-}
-
-// ApprovedOnly reports whether Take refuses every row that is not approved.
-func (a *Allowance) ApprovedOnly() bool { return a.approved != nil }
 
 // Take reports whether a READY or RETRYING row may become QUEUED, and deducts it.
 func (a *Allowance) Take(r Row) bool {

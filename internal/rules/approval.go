@@ -17,7 +17,18 @@ import (
 // So the rows that were ever dispatched are never worth more than above or the largest
 // approval: they existed when the latest of them was dispatched.
 func ApprovalNeeded(p reward.Promotion, worth reward.Amount, above reward.Limits) bool {
-	return above.Of(p.Currency) > 0 && (p.Approval.Unvalued > p.Approval.Rounds || worth > max(unapprovedMax(p, above), p.Approval.Amount))
+	return worth > worthMax(p, above)
+}
+
+// worthMax is the worth up to which a promotion needs no approval; below 0, it always does.
+func worthMax(p reward.Promotion, above reward.Limits) reward.Amount {
+	switch {
+	case above.Of(p.Currency) <= 0:
+		return unbounded
+	case p.Approval.Unvalued > p.Approval.Rounds:
+		return -1
+	}
+	return max(unapprovedMax(p, above), p.Approval.Amount)
 }
 
 func unapprovedMax(p reward.Promotion, above reward.Limits) reward.Amount {

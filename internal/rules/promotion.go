@@ -36,10 +36,12 @@ func NotAllowed(p reward.Promotion) error {
 		"promotion %d is %s, which does not allow this", p.ID, p.Status)
 }
 
-// Reopen makes a COMPLETED promotion RUNNING, because it has new work.
+// Reopen returns a promotion that had ended and has work again: a COMPLETED one is RUNNING,
+// and a CANCELLED one needs another cancel step.
 func Reopen(p reward.Promotion) reward.Promotion {
+	p.FinishedAt = time.Time{}
 	if p.Status == reward.Completed {
-		p.Status, p.FinishedAt, p.StreamDestroyed = reward.Running, time.Time{}, false
+		p.Status, p.StreamDestroyed = reward.Running, false
 	}
 	return p
 }

@@ -124,12 +124,12 @@ const firstOutside = pays
 // steps says for each step what it does, as a trace shows it, and which functions,
 // methods and scripts of the module take it.
 var steps = [stepCount]struct{ text, code string }{
-	savesReady:           {"saves the row as READY", "payout.Producer.Save store/rows.Driver.PayoutSave rules.Allowance.Take rules.Reopen"},
-	savesQueued:          {"saves the row as QUEUED under dispatch 1", "payout.Producer.Save store/rows.Driver.PayoutSave rules.Allowance.Take rules.Reopen"},
-	savesCancelled:       {"saves the row as CANCELLED", "payout.Producer.Save store/rows.Driver.PayoutSave"},
-	savesKnown:           {"reads the record of a row that exists", "payout.PublishListener.ProcessTopicMessages store/rows.Driver.PayoutSave"},
-	savesNothing:         {"reads a record of a deleted promotion", "payout.PublishListener.ProcessTopicMessages store/rows.Driver.PayoutSave"},
-	dispatches:           {"dispatches the row", "payout.Feeder.feed payout.RetryProcessor.dispatch store/rows.Driver.PayoutDispatch"},
+	savesReady:           {"saves the row as READY", "payout.Producer.Save store/rows.Tables.PayoutSave rules.BoundsOf rules.Reopen"},
+	savesQueued:          {"saves the row as QUEUED under dispatch 1", "payout.Producer.Save store/rows.Tables.PayoutSave rules.BoundsOf rules.Reopen"},
+	savesCancelled:       {"saves the row as CANCELLED", "payout.Producer.Save store/rows.Tables.PayoutSave"},
+	savesKnown:           {"reads the record of a row that exists", "payout.PublishListener.ProcessTopicMessages store/rows.Tables.PayoutSave"},
+	savesNothing:         {"reads a record of a deleted promotion", "payout.PublishListener.ProcessTopicMessages store/rows.Tables.PayoutSave"},
+	dispatches:           {"dispatches the row", "payout.Feeder.feed payout.RetryProcessor.dispatch store/rows.Tables.PayoutDispatch"},
 	adds:                 {"adds the entry", "payout.Producer.add queue.Queue.Add queue/redisstream/add_entries.lua"},
 	addRefusedLate:       {"adds nothing: too late", "payout.Producer.add queue.AddParams.Deadline queue/redisstream/add_entries.lua"},
 	addRefusedFull:       {"adds nothing: the stream is full", "payout.Producer.add queue.AddParams.MaxLen queue/redisstream/add_entries.lua"},
@@ -188,7 +188,7 @@ var steps = [stepCount]struct{ text, code string }{
 	operatorRetries:      {"operator retries", "campaign.Promotions.RetryFailed store/rows.Tables.PayoutRetry rules.Retry rules.Reopen"},
 	archives:             {"the promotion is archived: nothing of it is open", "engine.retention.payoutsOf store/rows.Tables.PromotionArchive"},
 	removesRow:           {"removes the row", "engine.retention.payoutsOf store/rows.Tables.PayoutForget"},
-	savesArchived:        {"refuses the record: archived", "payout.PublishListener.ProcessTopicMessages store/rows.Driver.PayoutSave store.Archived rules.CheckArchived"},
+	savesArchived:        {"refuses the record: archived", "payout.PublishListener.ProcessTopicMessages store/rows.Tables.PayoutSave store.Archived rules.CheckArchived"},
 
 	pays:              {"provider pays: 200", ""},
 	paysAgain:         {"provider knows the key: 200", ""},

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	rowsSQL = `SELECT ` + payoutColumns + `, p.again, p.looked_at FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
+	rowsSQL = `SELECT ` + payoutColumns + `, p.again, p.looked_at, p.approval_round FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
 JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
 
 	promotionsSQL = `SELECT ` + rows.PromotionColumns + ` FROM promotions m WHERE m.id = ANY($1::int8[])`
@@ -156,7 +157,7 @@ func (s *Store) Rewrite(ctx context.Context, what string, shared bool, changes [
 	var batch rewriteBatch
 	var attempts, others attemptBatch
 	var of []int // the change of each row
-	var reopened []int64
+	var reopened []reward.PromotionID
 	for i := range changes {
 		c := &changes[i]
 		id := store.PayoutID{PromotionID: c.Was.PromotionID, TargetID: c.Was.TargetID}
@@ -168,7 +169,7 @@ func (s *Store) Rewrite(ctx context.Context, what string, shared bool, changes [
 		attempts.add(id, c.Attempts)
 		of = append(of, i)
 		if c.Reopens() {
-			reopened = append(reopened, int64(id.PromotionID))
+			reopened = append(reopened, id.PromotionID)
 		}
 	}
 	send := s.send
@@ -187,9 +188,8 @@ func (s *Store) Rewrite(ctx context.Context, what string, shared bool, changes [
 			}))
 		}
 		others.queue(b)
-		if len(reopened) > 0 {
-			b.Queue(reopenSQL, reopened)
-		}
+		slices.Sort(reopened)
+		queue(b, rows.ContinueEnded(slices.Compact(reopened)...))
 	})
 	if err != nil {
 		return nil, unstorable(err, "an outcome")

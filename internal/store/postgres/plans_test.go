@@ -39,7 +39,7 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 	conn := acquire(t, s)
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
-		"dispatch due": {"payouts_open", "payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
+		"queue due": {"payouts_open"}, "pick first payouts": {"payouts_open"}, "pick approved payouts": {"payouts_open"}, "pick retries": {"payouts_open"}, "pick returned payouts": {"payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
 		"due promotions": {"promotions_due"},
 		"slots of users": {"coupons_slot"}, "latest coupons of users": {"coupons_slot", "coupons_pkey"},
 		"settled requests": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
@@ -127,7 +127,7 @@ SELECT i, 1, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, `+n+`
 func reachRowsByKey(t *testing.T, conn *pgxpool.Conn) {
 	t.Helper()
 	// Statements that name their rows must not use other indexes.
-	named := []string{"dispatch named", "rewrite", "finish paid", "rows", "heads", "attempts"}
+	named := []string{"queue named", "rewrite", "finish paid", "rows", "heads", "attempts"}
 	// payouts_back has few rows, so reading all of it is cheap.
 	joined := regexp.MustCompile(`Join Filter: .*\b(target_id|user_id|ticket|code)\b(.*\n){1,3}.*using (payout|coupon)`)
 	back := regexp.MustCompile(`Join Filter: (.*\n){1,4}.*using payouts_back`)
@@ -215,9 +215,9 @@ func TestListsHaveIndexes(t *testing.T) {
 // statements returns the main statements and the shared ones.
 func statements() map[string]string {
 	all := map[string]string{
-		"insert": insertSQL, "dispatch due": dispatchDue, "dispatch named": dispatchNamed, "rewrite": rewriteSQL,
+		"insert": insertSQL, "queue due": queueDue, "queue named": queueNamed, "rewrite": rewriteSQL,
 		"finish paid": finishPaidSQL, "rows": rowsSQL, "promotions": promotionsSQL, "heads": headsSQL,
-		"claim due lookups": claimLookupsSQL, "attempts": attemptsSQL, "reopen": reopenSQL, "lock totals": lockTotals,
+		"claim due lookups": claimLookupsSQL, "attempts": attemptsSQL, "lock totals": lockTotals,
 		"summaries":  addSummaries,
 		"whole list": wholeSQL, "changes": changesSQL,
 		"tell of issued coupons":    tellIssued,

@@ -130,31 +130,23 @@ func TestWorkStaysTheSame(t *testing.T) {
 		}
 	})
 
-	t.Run("ABudgetReadsTheRowsThatItCountsOnce", func(t *testing.T) {
-		const flagged, size, fit = 10_000, 1000, 500
-		next := reward.TargetID(flagged)
-		save := func(id reward.PromotionID, queued int) work {
+	t.Run("ABudgetReadsTheRowsThatItCountsThreeTimes", func(t *testing.T) {
+		const flagged, size = 10_000, 1000
+		dispatch := func(id reward.PromotionID) work {
 			t.Helper()
-			rows := make([]store.NewPayout, size)
-			for i := range rows {
-				next++
-				rows[i] = store.NewPayout{PromotionID: id, TargetID: next, UserID: "u", Amount: 1}
-			}
 			return workOf(t, s, func() {
-				res, err := s.PayoutSave(ctx, store.PayoutSaveParams{Rows: rows, MaxLen: 5 * size, Now: time.Now()})
-				if err != nil || len(res.Queued) != queued {
-					t.Fatalf("%d rows queued, want %d, %v", len(res.Queued), queued, err)
+				list, err := s.PayoutDispatch(ctx, store.PayoutDispatchParams{PromotionID: id, Limit: size, MaxLen: 5 * size, Now: time.Now()})
+				if err != nil || len(list) != size {
+					t.Fatalf("%d rows dispatched, want %d, %v", len(list), size, err)
 				}
 			})
 		}
 		payoutsOf(t, s, 4, reward.Ready, true, flagged, longDue)
 		payoutsOf(t, s, 5, reward.Ready, true, flagged, longDue)
-		run(t, s, fmt.Sprintf(`UPDATE promotions SET max_amount = %d WHERE id = 5`, flagged+fit))
-		free, bound, spent := save(4, size), save(5, fit), save(5, 0)
-		for _, w := range []work{bound, spent} {
-			if w.entries > free.entries+3*flagged/2 || w.blocks > free.blocks+3*flagged {
-				t.Errorf("saving %d rows needs %s, and %s with a budget that counts %d rows", size, free, w, flagged)
-			}
+		run(t, s, fmt.Sprintf(`UPDATE promotions SET max_amount = %d WHERE id = 5`, flagged),
+			`UPDATE summaries SET ready_amount = ready_amount + 1 WHERE promotion_id = 5`)
+		if free, bound := dispatch(4), dispatch(5); bound.entries > free.entries+7*flagged/2 || bound.blocks > free.blocks+7*flagged {
+			t.Errorf("a dispatch of %d rows needs %s, and %s with a budget that counts %d rows", size, free, bound, flagged)
 		}
 	})
 

@@ -273,7 +273,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 		if rejected > 0 {
 			all = append(all, Statement{SQL: insertRejections, Args: []any{id, written, b.Now}})
 		}
-		return append(all, putOffsets(offsets)...)
+		return append(all, PutOffsets(offsets)...)
 	})
 	switch {
 	case errors.Is(err, ErrTaken):
@@ -289,9 +289,9 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 	return result, nil
 }
 
-// putOffsets returns the statements that store the next offsets of partitions. An offset never
+// PutOffsets returns the statements that store the next offsets of partitions. An offset never
 // moves back.
-func putOffsets(offsets []store.Offset) []Statement {
+func PutOffsets(offsets []store.Offset) []Statement {
 	// Transactions lock them in one order.
 	offsets = slices.SortedFunc(slices.Values(offsets), func(a, b store.Offset) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))

@@ -95,9 +95,9 @@ func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
 	return err
 }
 
-// ScanRow reads PayoutColumns, p.again and p.looked_at.
+// ScanRow reads PayoutColumns, p.again, p.looked_at and p.approval_round.
 func ScanRow(scan Scan, r *rules.Row) error {
-	return ScanPayout(scan, &r.Payout, &r.Again, (*at)(&r.LookedAt))
+	return ScanPayout(scan, &r.Payout, &r.Again, (*at)(&r.LookedAt), &r.ApprovalRound)
 }
 
 func scanPayout(scan Scan, p *reward.Payout) error { return ScanPayout(scan, p) }

@@ -95,7 +95,7 @@ const FlaggedSQL = `SELECT CAST(coalesce(sum(p.amount), 0) AS bigint) FROM :retu
 // countsWithin finds the counts of promotion $1 if at most $2 is spent, as rules.Spent says,
 // and all payouts together are worth at most $3.
 var countsWithin = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND ` + Worth + ` <= $3
-  AND s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unknown_amount + (` + FlaggedSQL + `) <= $2`
+  AND ` + spent + ` + (` + FlaggedSQL + `) <= $2`
 
 // sameCounts returns the statement that finds the counts of promotion $1 if those of the
 // given states are still $2, $3 and so on.

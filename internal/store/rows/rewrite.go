@@ -27,6 +27,13 @@ type Payouts interface {
 	// again continues. Rewrite returns the positions of the other changes. shared is for
 	// batches of several promotions; see store.ErrLocked.
 	Rewrite(ctx context.Context, what string, shared bool, changes []Change) (stale []int, err error)
+	// Insert inserts those rows that do not exist, with the counts, the offsets and the dead
+	// letters.
+	Insert(ctx context.Context, what string, in Insertion) (Inserted, error)
+	// Queue moves due payouts to QUEUED, each with the next dispatch number, and returns them
+	// as they are afterwards: at most Limit, and at most MaxLen minus those that are QUEUED
+	// already. It leaves out those that another transaction has locked.
+	Queue(ctx context.Context, what string, q Queueing) ([]reward.Payout, error)
 }
 
 // Change is what a rule makes of one payout.

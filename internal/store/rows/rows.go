@@ -277,35 +277,6 @@ type Driver interface {
 	// call did not return, is in the result. The order in which transactions began
 	// does not matter. A promotion may be returned although it is as before.
 	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
-	// PayoutSave inserts a batch of payouts in one transaction, together with
-	// their counts, partition offsets and dead letters. The promotions must exist.
-	// A batch may name several promotions.
-	//
-	// New rows of a CANCELLED promotion are CANCELLED. Those of a RUNNING
-	// promotion become QUEUED with dispatch 1, from the front of the batch, as
-	// long as MaxLen and rules.Allowance have capacity. All others are READY.
-	// A COMPLETED promotion that gains rows becomes RUNNING again.
-	//
-	// If a batch names a target twice, the first one counts. Offsets never move
-	// back. If the outcome of any row is store.Conflict or store.Archived, the offsets are not stored:
-	// the caller stores them together with the dead letters of these rows. A dead
-	// letter with a known source, partition, offset and log is dropped.
-	PayoutSave(ctx context.Context, p store.PayoutSaveParams) (store.PayoutSaveResult, error)
-	// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
-	// with the next dispatch number. It returns them as they are afterwards. It
-	// also updates the promotion's LastDispatchedAt and StreamDestroyed.
-	//
-	// It moves at most Limit rows, and at most MaxLen minus the rows that are
-	// QUEUED. rules.Allowance adds three bounds, approval, budget and canary, which
-	// hold at the commit of every transaction that queues rows. Rows that another
-	// transaction has locked are skipped.
-	//
-	// Rows are taken by DueAt, then target ID, or only by target ID if Refs is
-	// set. In PostgreSQL, after 10,000 dispatches of a promotion, a row that is saved
-	// later with an earlier DueAt may be taken up to 10 s late. No row after the first
-	// one that exceeds the budget is taken. If a late confirmation has already
-	// exceeded it, no row is dispatched, not even a RETRYING one.
-	PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) ([]reward.Payout, error)
 	// PayoutGetMany returns the payouts among ids that exist, in no fixed order.
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
 
@@ -321,6 +292,7 @@ func (d Dialect) replacer() *strings.Replacer {
 		":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"),
 		":among", d.Among, ":active", d.Active, ":returned", d.Returned, ":limit2", d.Limit("$2", "m.currency"),
 		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...),
+		":promotions1", d.Records("$1", readColumns...),
 		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5"),
 	)
 }
@@ -359,7 +331,8 @@ func (d Dialect) Statements() map[string]string {
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
 		"a promotion": promotionSQL, "views": ViewsOf, "due promotions": duePromotions, "active promotions": ActiveSQL,
-		"promotions of records": registeredPromotions, "write a promotion": updatePromotion, "lock counts": lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "counts within limits": countsWithin,
+		"promotions of records": registeredPromotions, "write a promotion": updatePromotion, "lock counts": lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "promotions as read": asRead, "counts within bounds": withinBounds,
+		"pick first payouts": pickFirst, "pick approved payouts": pickApproved, "pick retries": pickRetries, "pick returned payouts": pickReturned, "counts within limits": countsWithin,
 		"flagged amount": FlaggedSQL, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
 		"undecided payouts": undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": approvedLeft,
 		"tell endpoints":              endpointEvent,

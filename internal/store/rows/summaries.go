@@ -152,13 +152,6 @@ const (
 	// countRepair follows the corrections of promotion $1.
 	countRepair = `UPDATE summaries SET repairs = repairs + 1 WHERE promotion_id = $1 AND summary_id = 0 AND repairs = $2`
 
-	// continueEnded lets promotion $1 continue if it has ended and has payouts left. A CANCELLED
-	// one needs another cancel step.
-	continueEnded = `UPDATE promotions SET finished_at = NULL, stream_gone = stream_gone AND status <> 'COMPLETED',
-  status = CASE status WHEN 'COMPLETED' THEN 'RUNNING' ELSE status END
-WHERE id = $1 AND finished_at IS NOT NULL AND EXISTS (
-  SELECT 1 FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND s.ready + s.queued + s.retrying > 0)`
-
 	// repairsMax limits how often SummaryCompare corrects counts before it fails.
 	repairsMax = 4
 )
@@ -251,6 +244,6 @@ func (t *Tables) addDifferences(ctx context.Context, id reward.PromotionID, c co
 		if len(c.differing) > 0 {
 			all = append(all, Statement{SQL: countRepair, Args: []any{int64(id), c.repairs}})
 		}
-		return append(all, Statement{SQL: continueEnded, Args: of})
+		return append(all, ContinueEnded(id)...)
 	})
 }

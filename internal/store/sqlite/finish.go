@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -85,18 +87,10 @@ func (s *Store) Rewrite(ctx context.Context, what string, _ bool, changes []rows
 				reopened[c.Was.PromotionID] = true
 			}
 		}
-		for id := range reopened {
-			v, err := tx.view(id)
-			if err != nil {
-				return err
-			}
-			if p := rules.Reopen(v.Promotion); p.Status != v.Status {
-				if err := tx.reopen(&p); err != nil {
-					return err
-				}
-			}
+		if err := tx.writeMoves(); err != nil {
+			return err
 		}
-		return nil
+		return tx.runAll(rows.ContinueEnded(slices.Sorted(maps.Keys(reopened))...))
 	})
 	return stale, refused(err)
 }

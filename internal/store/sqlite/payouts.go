@@ -21,7 +21,7 @@ const payoutColumns = rows.PayoutColumns
 var payoutReturning = strings.ReplaceAll(payoutColumns, "p.", "")
 
 // rowColumns are read by scanRow.
-const rowColumns = payoutColumns + `, p.again, p.looked_at`
+const rowColumns = payoutColumns + `, p.again, p.looked_at, p.approval_round`
 
 func scanPayout(found *sql.Rows) (p reward.Payout, err error) {
 	err = rows.ScanPayout(found.Scan, &p)

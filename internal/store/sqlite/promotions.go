@@ -28,28 +28,6 @@ func viewOf(ctx context.Context, q querier, id reward.PromotionID) (store.Promot
 	return v, err
 }
 
-// views reads the promotions of ids inside the transaction, each once.
-func (t *tx) views(ids []store.PayoutID) (map[reward.PromotionID]store.PromotionView, error) {
-	views := make(map[reward.PromotionID]store.PromotionView)
-	for _, id := range ids {
-		if _, ok := views[id.PromotionID]; ok {
-			continue
-		}
-		v, err := t.view(id.PromotionID)
-		if err != nil {
-			return nil, err
-		}
-		views[id.PromotionID] = v
-	}
-	return views, nil
-}
-
-// reopen stores what rules.Reopen has changed.
-func (t *tx) reopen(p *reward.Promotion) error {
-	return t.exec(`UPDATE promotions SET status = ?, finished_at = ?, stream_gone = ? WHERE id = ?`,
-		string(p.Status), maybe(p.FinishedAt), p.StreamDestroyed, int64(p.ID))
-}
-
 const activeWhere = `(m.status = 'RUNNING' OR (m.status = 'CANCELLED' AND m.finished_at IS NULL) OR m.stream_gone = 0)`
 
 var (

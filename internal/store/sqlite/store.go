@@ -218,17 +218,6 @@ func changesOne(ctx context.Context, stmt *sql.Stmt, args ...any) (bool, error) 
 	return n == 1, err
 }
 
-// putOffsets stores the next offsets of partitions. An offset never moves back.
-func (t *tx) putOffsets(offsets []store.Offset) error {
-	for _, o := range offsets {
-		if err := t.exec(`INSERT INTO kafka_offsets (topic, part, next) VALUES (?, ?, ?)
-ON CONFLICT (topic, part) DO UPDATE SET next = max(next, excluded.next)`, o.Topic, o.Partition, o.Next); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // querier is a transaction, a connection, or the reading connections for a call.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -282,9 +271,6 @@ func maybe(t time.Time) any {
 	}
 	return t.UnixMicro()
 }
-
-// instant returns t as it comes back from the database.
-func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // refused returns a *store.ConstraintError if a CHECK of the database has refused
 // a transaction.

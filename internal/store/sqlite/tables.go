@@ -171,6 +171,25 @@ func query(ctx context.Context, q querier, s rows.Statement) error {
 	return err
 }
 
+// runAll runs statements whose texts are in the dialect.
+func (t *tx) runAll(statements []rows.Statement) error {
+	for _, s := range statements {
+		if err := t.runText(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) runText(s rows.Statement) error {
+	stmt, err := t.PrepareContext(t.ctx, s.SQL)
+	if err != nil {
+		return err
+	}
+	defer stmt.Close()
+	return t.run(stmt, s)
+}
+
 // run runs stmt, which was prepared from the text of s.
 func (t *tx) run(stmt *sql.Stmt, s rows.Statement) (err error) {
 	found := !s.Must

@@ -89,6 +89,11 @@ func exerciseApprovals(t *testing.T, open Open) {
 		same(b, "READY", []reward.TargetID{}, b.dispatchTargets(100, 9))
 		same(b, "RETRYING", 0, retries())
 		b.approve(1, "lee")
+		b.saveWorth(1, 4, 1)
+		named := must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{
+			PromotionID: 1, Refs: []reward.Ref{ref(1, 4, 0)}, Limit: 9, MaxLen: plenty, ApprovalAbove: worthLimit(100), Now: at(100),
+		}))(b)
+		same(b, "named, and saved since", []reward.TargetID{}, targetsOf(named))
 		same(b, "READY", []reward.TargetID{1, 3}, b.dispatchTargets(100, 9))
 		same(b, "RETRYING", 1, retries())
 	})

@@ -69,38 +69,19 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomeRefused})
 		same(b, "after one was refused", []reward.TargetID{3, 4, 5}, b.dispatch(1, reward.Ready, 9))
 	})
-	run(t, open, "SaveQueuesWhatFitsOfEachPromotion", func(b *bundle) {
+	run(t, open, "SaveQueuesABatchThatFits", func(b *bundle) {
 		b.bounded(1, 100, reward.Canary{})
-		b.running(2)
-		amounts := []struct {
-			id     reward.PromotionID
-			target reward.TargetID
-			amount reward.Amount
-		}{{1, 5, 60}, {2, 5, 1000}, {1, 5, 60}, {1, 8, 30}, {2, 1, 1000}, {1, 2, 11}, {1, 1, 1}, {2, 3, 1000}}
-		var p store.PayoutSaveParams
-		for _, a := range amounts {
-			r := row(a.id, a.target)
-			r.Amount = a.amount
-			p.Rows = append(p.Rows, r)
-		}
-		p.MaxLen, p.Now = plenty, epoch
-		res := must(b.PayoutSave(b.ctx, p))(b)
-		queued := map[reward.PromotionID][]reward.TargetID{}
-		sortPayouts(res.Queued)
-		for _, q := range res.Queued {
-			queued[q.PromotionID] = append(queued[q.PromotionID], q.TargetID)
-		}
-		same(b, "queued", map[reward.PromotionID][]reward.TargetID{1: {5, 8}, 2: {1, 3, 5}}, queued)
-		b.wantState(1, 2, reward.Ready)
-		b.wantState(1, 1, reward.Ready)
-		b.books(1)
-		b.books(2)
-		// Known targets do not count against the budget.
-		same(b, "known ones, and the next", []reward.TargetID{20}, b.saveAmounts(plenty, 1, 20, 10, 1))
+		same(b, "all fit", []reward.TargetID{5, 6}, b.saveAmounts(plenty, 1, 5, 60, 30))
+		same(b, "not all fit", none, b.saveAmounts(plenty, 1, 7, 10, 1))
+		same(b, "dispatched", []reward.TargetID{7}, b.dispatch(1, reward.Ready, 9))
+		b.bounded(2, 100, reward.Canary{})
+		same(b, "known targets do not count", []reward.TargetID{1}, b.saveAmounts(plenty, 2, 1, 60))
+		same(b, "and the next", []reward.TargetID{2}, b.saveAmounts(plenty, 2, 1, 60, 40))
 	})
 	run(t, open, "WhatMayBePaidCounts", func(b *bundle) {
 		b.bounded(1, 100, reward.Canary{})
-		same(b, "queued", []reward.TargetID{0, 1, 2, 3}, b.saveAmounts(plenty, 1, 0, 25, 25, 25, 25, 25))
+		b.saveAmounts(0, 1, 0, 25, 25, 25, 25, 25)
+		same(b, "queued", []reward.TargetID{0, 1, 2, 3}, b.dispatch(1, reward.Ready, 9))
 		same(b, "all QUEUED", none, b.dispatch(1, reward.Ready, 9))
 		for i, o := range []rules.Outcome{
 			{Kind: rules.OutcomePaid}, {Kind: rules.OutcomeFailed, RetryAt: at(99)}, {Kind: rules.OutcomeNoLookup},
@@ -144,15 +125,9 @@ func exerciseCanary(t *testing.T, open Open) {
 		}
 		same(b, "nor before it is judged", none, b.dispatch(1, reward.Ready, 9))
 	})
-	run(t, open, "SaveQueuesTheFrontOfTheBatch", func(b *bundle) {
-		b.bounded(1, 0, three)
-		same(b, "within the room", []reward.TargetID{10, 11}, b.saveAmounts(2, 1, 10, 1, 1, 1))
-		same(b, "within the canary", []reward.TargetID{1}, b.saveAmounts(plenty, 1, 1, 1, 1, 1))
-		same(b, "dispatched", 3, b.canary().Dispatched)
-	})
 	run(t, open, "WhoWentBeforeGoesAgain", func(b *bundle) {
 		b.bounded(1, 0, three)
-		b.saveAmounts(plenty, 1, 5000, 1, 1, 1)
+		b.saveQueued(1, 5000, 5001, 5002)
 		targets := firstTargets(store.BatchMax)
 		b.saveReady(1, targets...) // all of them older than the rows that return
 		b.finish(rules.Outcome{Ref: ref(1, 5002, 1), Kind: rules.OutcomeFailed, RetryAt: at(11)})

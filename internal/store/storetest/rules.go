@@ -45,8 +45,6 @@ func ExerciseRules(t *testing.T, share int, open Open, raw func(*rows.Tables) Ra
 	for name, part := range map[string]func(*arena){
 		"Finish":    rulesOfFinish,
 		"Settle":    rulesOfSettle,
-		"Dispatch":  rulesOfDispatch,
-		"Save":      rulesOfSave,
 		"Archive":   rulesOfTemplateArchive,
 		"Confirm":   rulesOfConfirm,
 		"Ended":     rulesOfEndedHolds,

@@ -226,8 +226,14 @@ func (b *bundle) saveReady(id reward.PromotionID, targets ...reward.TargetID) {
 // saveQueued saves targets as QUEUED at epoch.
 func (b *bundle) saveQueued(id reward.PromotionID, targets ...reward.TargetID) {
 	b.Helper()
-	if res := b.save(plenty, id, targets...); len(res.Queued) != len(targets) {
-		b.Fatalf("%d rows queued, want %d", len(res.Queued), len(targets))
+	n := len(b.save(plenty, id, targets...).Queued)
+	refs := make([]reward.Ref, len(targets))
+	for i, target := range targets {
+		refs[i] = ref(id, target, 0)
+	}
+	n += len(must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: id, Refs: refs, Limit: plenty, MaxLen: plenty, Now: epoch}))(b))
+	if n != len(targets) {
+		b.Fatalf("%d rows queued, want %d", n, len(targets))
 	}
 }
 
