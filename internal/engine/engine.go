@@ -385,7 +385,7 @@ func (e *Engine) openRates(ctx context.Context) (governor.Rates, error) {
 	case e.cfg.Redis.URL == "":
 		return unshared{}, nil
 	}
-	rates, err := redisrate.Open(ctx, redisrate.Config{URL: e.cfg.Redis.URL, PasswordFile: e.cfg.Redis.PasswordFile, CAFile: e.cfg.Redis.CAFile, Log: e.log, KeyPrefix: e.cfg.Redis.KeyPrefix})
+	rates, err := redisrate.Open(ctx, parts.RedisConfig(e.cfg, e.log))
 	if err != nil {
 		return nil, err
 	}
@@ -511,7 +511,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 func (e *Engine) openGate(ctx context.Context) error {
 	switch {
 	case e.cfg.Redis.URL != "":
-		g, err := redisgate.Open(ctx, redisgate.Config{URL: e.cfg.Redis.URL, PasswordFile: e.cfg.Redis.PasswordFile, CAFile: e.cfg.Redis.CAFile, KeyPrefix: e.cfg.Redis.KeyPrefix, Log: e.log})
+		g, err := redisgate.Open(ctx, parts.RedisConfig(e.cfg, e.log))
 		if err != nil {
 			return err
 		}

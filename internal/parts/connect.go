@@ -31,7 +31,8 @@ func PostgresConfig(cfg config.Config, instance string, log obs.Log) postgres.Co
 	}
 }
 
-// RedisConfig returns the configuration of the work queue in Redis.
+// RedisConfig returns the configuration of each connection to Redis: of the work queue,
+// the gate and the rates.
 func RedisConfig(cfg config.Config, log obs.Log) redisstream.Config {
 	return redisstream.Config{URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, CAFile: cfg.Redis.CAFile, KeyPrefix: cfg.Redis.KeyPrefix, Log: log}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/config/configtest"
-	"github.com/largesse/largesse/internal/obs"
 )
 
 // TestCAFile checks that each connection trusts the CA that is in the file, and no other.
@@ -44,7 +43,7 @@ func TestCAFile(t *testing.T) {
 
 	file := filepath.Join(dir, "ca.pem")
 	url := "rediss://" + server.Addr().String()
-	if _, err := Option(url, "", file, obs.Log{}); err == nil || !strings.HasPrefix(err.Error(), "redis.ca-file cannot be read") {
+	if _, err := (Config{URL: url, CAFile: file}).Option(); err == nil || !strings.HasPrefix(err.Error(), "redis.ca-file cannot be read") {
 		t.Fatalf("a missing file: %v", err)
 	}
 	for i, step := range []struct {
@@ -54,7 +53,7 @@ func TestCAFile(t *testing.T) {
 		if err := os.WriteFile(file, step.text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o, err := Option(url, "", file, obs.Log{})
+		o, err := Config{URL: url, CAFile: file}.Option()
 		if i < 2 && err != nil || i == 2 && err == nil {
 			t.Fatalf("step %d: %v", i, err)
 		}

@@ -31,20 +31,33 @@ const keepAlive = 3 * time.Second
 // becomes a replica keeps its connections, and would refuse writes forever.
 const masterRefresh = 2 * time.Second
 
-// Option parses redis.url: redis://user:password@host:port/db, or rediss:// for
-// TLS. Several URLs, separated by commas, are nodes of one Cluster. If the
-// first one has ?master_set=NAME, they are Sentinels that know the primary of
-// that name. Errors never contain the URL, which may hold a password.
-//
-// passwordFile is a file of one line, the password of the user in the URL. It is read for
-// each connection to a server, and Sentinels do not get it. Empty means the password in
-// the URL.
-//
-// caFile is a PEM file of the CAs that may sign the certificates of the servers and of the
-// Sentinels. It is read for each connection. Empty means the system's CAs.
-func Option(urls, passwordFile, caFile string, log obs.Log) (rueidis.ClientOption, error) {
+// Config says how to reach the servers, and which keys are Largesse's.
+type Config struct {
+	// URL is redis.url: redis://user:password@host:port/db, or rediss:// for TLS. Several
+	// URLs, separated by commas, are nodes of one Cluster. If the first one has
+	// ?master_set=NAME, they are Sentinels that know the primary of that name.
+	URL string
+	// PasswordFile is a file of one line, the password of the user in the URL. It is read
+	// for each connection to a server, and Sentinels do not get it. Empty means the
+	// password in the URL.
+	PasswordFile string
+	// CAFile is a PEM file of the CAs that may sign the certificates of the servers and of
+	// the Sentinels. It is read for each connection. Empty means the system's CAs.
+	CAFile string
+	// KeyPrefix begins every key, group and channel; empty: none. It must not contain
+	// braces.
+	KeyPrefix string
+	Log       obs.Log
+}
+
+// Option checks the configuration and reads its files. Errors never contain the URL,
+// which may hold a password.
+func (c Config) Option() (rueidis.ClientOption, error) {
 	var option rueidis.ClientOption
-	for i, text := range strings.Split(urls, ",") {
+	if strings.ContainsAny(c.KeyPrefix, "{}") {
+		return option, fmt.Errorf("redis.key-prefix %q must not contain braces: they decide the cluster slot", c.KeyPrefix)
+	}
+	for i, text := range strings.Split(c.URL, ",") {
 		node, err := rueidis.ParseURL(strings.Replace(strings.TrimSuffix(strings.TrimSpace(text), "/"), "/?", "?", 1)) // no database is named
 		if err != nil {
 			return option, fmt.Errorf("redis.url: part %d is not of the form redis://user:password@host:port/db (or rediss://)", i+1)
@@ -81,18 +94,18 @@ func Option(urls, passwordFile, caFile string, log obs.Log) (rueidis.ClientOptio
 		option.ClientName = "largesse"
 	}
 	option.Sentinel.ClientName = option.ClientName
-	if caFile != "" {
-		dial, err := dialTrusting(caFile, log)
+	if c.CAFile != "" {
+		dial, err := dialTrusting(c.CAFile, c.Log)
 		if err != nil {
 			return option, err
 		}
 		option.DialCtxFn = dial
 	}
-	if passwordFile == "" {
+	if c.PasswordFile == "" {
 		return option, nil
 	}
-	password, err := service.NewPassword("redis.password-file", passwordFile,
-		log.Streak("password file unusable, keeping the last one", "password file usable again"))
+	password, err := service.NewPassword("redis.password-file", c.PasswordFile,
+		c.Log.Streak("password file unusable, keeping the last one", "password file usable again"))
 	if err != nil {
 		return option, err
 	}

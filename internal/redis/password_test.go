@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
-
-	"github.com/largesse/largesse/internal/obs"
 )
 
 // TestPasswordFile checks that each connection uses the password that is in the file, and
@@ -15,7 +13,7 @@ import (
 func TestPasswordFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
-	if _, err := Option("redis://ann@one:1", file, "", obs.Log{}); err == nil {
+	if _, err := (Config{URL: "redis://ann@one:1", PasswordFile: file}).Option(); err == nil {
 		t.Error("a missing file is accepted")
 	}
 	var option rueidis.ClientOption
@@ -25,7 +23,7 @@ func TestPasswordFile(t *testing.T) {
 		}
 		if step.text == "first\n" {
 			var err error
-			if option, err = Option("redis://ann@one:1", file, "", obs.Log{}); err != nil {
+			if option, err = (Config{URL: "redis://ann@one:1", PasswordFile: file}).Option(); err != nil {
 				t.Fatal(err)
 			}
 		}

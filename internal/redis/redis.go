@@ -6,8 +6,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
@@ -19,15 +17,6 @@ import (
 type Client struct {
 	rueidis.Client
 	closed atomic.Bool
-}
-
-// CheckPrefix returns an error if a redis.key-prefix would decide the cluster
-// slot of a key.
-func CheckPrefix(prefix string) error {
-	if strings.ContainsAny(prefix, "{}") {
-		return fmt.Errorf("redis.key-prefix %q must not contain braces: they decide the cluster slot", prefix)
-	}
-	return nil
 }
 
 // Open connects and checks the version of every server. ctx limits the check.

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/largesse/largesse/internal/obs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +35,7 @@ func TestOption(t *testing.T) {
 	t.Parallel()
 	t.Run("SeveralAddresses", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://u:p@one:1/, rediss://two:2", "", "", obs.Log{})
+		o, err := Config{URL: "rediss://u:p@one:1/, rediss://two:2"}.Option()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +56,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run("Sentinels"+name, func(t *testing.T) {
 			t.Parallel()
-			o, err := Option(url, "", "", obs.Log{})
+			o, err := Config{URL: url}.Option()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +76,7 @@ func TestOption(t *testing.T) {
 	}
 	t.Run("OneAddress", func(t *testing.T) {
 		t.Parallel()
-		o, err := Option("rediss://one:1", "", "", obs.Log{})
+		o, err := Config{URL: "rediss://one:1"}.Option()
 		if err != nil || o.TLSConfig.ServerName != "one" || o.Sentinel.MasterSet != "" {
 			t.Errorf("options %+v, %v", o, err)
 		}
@@ -94,7 +92,7 @@ func TestOption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Option(url, "", "", obs.Log{})
+			_, err := Config{URL: url}.Option()
 			if err == nil || !strings.HasPrefix(err.Error(), "redis.url") {
 				t.Fatalf("the error is %v", err)
 			}

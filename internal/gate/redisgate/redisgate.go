@@ -20,8 +20,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/redis/rueidis"
-
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/redis"
@@ -31,14 +29,8 @@ import (
 // hintsMax limits the undelivered hints; further ones are dropped.
 const hintsMax = 1024
 
-// Config says how to reach the server.
-type Config struct {
-	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
-	// KeyPrefix precedes every key and channel. It must not contain braces. Empty
-	// means no prefix.
-	KeyPrefix string
-	Log       obs.Log
-}
+// Config configures the connection.
+type Config = redis.Config
 
 type driver struct {
 	client   *redis.Client
@@ -51,15 +43,8 @@ type driver struct {
 // Open connects to the server, checks the version of every node and subscribes to
 // hints. ctx limits only the opening.
 func Open(ctx context.Context, cfg Config) (gate.Gate, error) {
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
+	option, err := cfg.Option()
 	if err != nil {
-		return nil, err
-	}
-	return open(ctx, cfg, option)
-}
-
-func open(ctx context.Context, cfg Config, option rueidis.ClientOption) (gate.Gate, error) {
-	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
 		return nil, err
 	}
 	client, err := redis.Open(ctx, option)

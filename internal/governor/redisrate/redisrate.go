@@ -18,7 +18,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/largesse/largesse/internal/governor"
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/redis"
 )
 
@@ -28,12 +27,7 @@ var leaseRunText string
 var leaseRun = rueidis.NewLuaScript(leaseRunText)
 
 // Config configures the connection.
-type Config struct {
-	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
-	// KeyPrefix begins every key; empty: none. It must not contain braces.
-	KeyPrefix string
-	Log       obs.Log
-}
+type Config = redis.Config
 
 // Rates implements governor.Rates. It is safe for concurrent use.
 type Rates struct {
@@ -46,10 +40,7 @@ var _ governor.Rates = (*Rates)(nil)
 
 // Open connects. ctx limits the opening only.
 func Open(ctx context.Context, cfg Config) (*Rates, error) {
-	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
-		return nil, err
-	}
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
+	option, err := cfg.Option()
 	if err != nil {
 		return nil, err
 	}

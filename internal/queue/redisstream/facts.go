@@ -64,7 +64,7 @@ func ACL(prefix string) string {
 // Inspect connects to the servers and reads what it can. It changes nothing. It
 // returns an error if no server is reachable. ctx limits everything.
 func Inspect(ctx context.Context, cfg Config) (Inspection, error) {
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
+	option, err := cfg.Option()
 	if err != nil {
 		return Inspection{}, err
 	}

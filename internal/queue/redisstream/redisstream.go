@@ -33,13 +33,7 @@ import (
 )
 
 // Config configures the connection.
-type Config struct {
-	URL, PasswordFile, CAFile string // redis.url, redis.password-file and redis.ca-file; see redis.Option
-	// KeyPrefix begins every key, group and channel; empty: none. It must not
-	// contain braces.
-	KeyPrefix string
-	Log       obs.Log
-}
+type Config = redis.Config
 
 // Queue implements queue.Queue on Redis or Valkey.
 type Queue struct {
@@ -56,10 +50,7 @@ var _ queue.Queue = (*Queue)(nil)
 // Open connects, checks the version of every server and subscribes to wake-ups.
 // ctx limits the opening only.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
-	if err := redis.CheckPrefix(cfg.KeyPrefix); err != nil {
-		return nil, err
-	}
-	option, err := redis.Option(cfg.URL, cfg.PasswordFile, cfg.CAFile, cfg.Log)
+	option, err := cfg.Option()
 	if err != nil {
 		return nil, err
 	}

@@ -51,12 +51,13 @@ func newRigVia(t testing.TB, url string, p *proxy) *rig {
 		s: queue.Stream{Type: reward.Voucher, PromotionID: 12345},
 	}
 	t.Cleanup(r.raw.Close)
-	option := fixture.Must(redis.Option(url, "", "", obs.Log{}))(t)
+	log := fixture.Must(obs.NewLog(&r.log, "debug", "text"))(t)
+	cfg := Config{URL: url, KeyPrefix: r.prefix, Log: log}
+	option := fixture.Must(cfg.Option())(t)
 	if p != nil {
 		option.DialCtxFn = p.dial
 	}
-	log := fixture.Must(obs.NewLog(&r.log, "debug", "text"))(t)
-	r.q = fixture.Must(open(t.Context(), Config{URL: url, KeyPrefix: r.prefix, Log: log}, option))(t)
+	r.q = fixture.Must(open(t.Context(), cfg, option))(t)
 	t.Cleanup(r.q.Close)
 	return r
 }
