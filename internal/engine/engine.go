@@ -346,11 +346,10 @@ func (e *Engine) openBus(ctx context.Context) error {
 }
 
 func (e *Engine) openProvider(context.Context) error {
+	cfg := parts.MoneyConfig(e.cfg, e.log)
+	cfg.Metrics = e.metrics
 	if e.local != nil {
-		l := money.NewLocal(money.LocalConfig{
-			Provider: e.local, Timeout: e.cfg.Money.Timeout, MaxConcurrency: e.cfg.Money.MaxConcurrency,
-			Currencies: e.cfg.Money.Currencies, Log: e.log, Metrics: e.metrics,
-		})
+		l := money.NewLocal(e.local, cfg)
 		e.provider = l
 		e.onClose(l.Close)
 		return nil
@@ -358,8 +357,6 @@ func (e *Engine) openProvider(context.Context) error {
 	if e.provider != nil || e.cfg.Money.URL == "" {
 		return nil // New refuses the role payout without a provider
 	}
-	cfg := parts.MoneyConfig(e.cfg, e.log)
-	cfg.Metrics = e.metrics
 	c, err := money.New(cfg)
 	if err != nil {
 		return err

@@ -89,16 +89,14 @@ func (c Config) validate() error {
 // at most once: neither Client nor net/http repeats it. It is safe for
 // concurrent use.
 type Client struct {
-	cfg       Config
+	payer
 	url       string // without a trailing slash
 	refusals  map[string]bool
 	custom    *custom // nil: the Money API
-	payable   reward.Payable
 	signer    *signer
 	transport *http.Transport
 	slots     chan struct{} // holds one item per call in flight
 	closed    chan struct{}
-	log       obs.Log
 }
 
 // New returns a Client. It does not call the provider.
@@ -107,22 +105,20 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	log := cfg.Log.For(obs.Money)
-	signer, err := newSigner(cfg.Credentials, log)
-	if err != nil {
-		return nil, err
-	}
 	c := &Client{
-		cfg:      cfg,
+		payer:    newPayer(cfg),
 		url:      strings.TrimRight(cfg.URL, "/"),
 		refusals: make(map[string]bool, len(cfg.RefusalCodes)),
-		signer:   signer,
 		slots:    make(chan struct{}, cfg.MaxConcurrency),
 		closed:   make(chan struct{}),
-		log:      log,
+	}
+	c.pay, c.find = c.chargeOnce, c.lookupOnce
+	var err error
+	if c.signer, err = newSigner(cfg.Credentials, c.log); err != nil {
+		return nil, err
 	}
 	if cfg.Custom != (Custom{}) {
-		api, problems := newCustom(cfg.Custom, log)
+		api, problems := newCustom(cfg.Custom, c.log)
 		if len(problems) > 0 {
 			return nil, problems[0]
 		}
@@ -131,8 +127,8 @@ func New(cfg Config) (*Client, error) {
 		}
 		c.custom = api
 		c.payable = api.payable()
+		c.payable.Currencies = cfg.Currencies
 	}
-	c.payable.Currencies = cfg.Currencies
 	for _, code := range cfg.RefusalCodes {
 		c.refusals[clean(code, codeMax)] = true
 	}
@@ -164,104 +160,34 @@ func (c *Client) Close() {
 // InFlight returns the number of calls in flight.
 func (c *Client) InFlight() int { return len(c.slots) }
 
-type chargeBody struct {
-	PromotionID string        `json:"promotionId"`
-	TargetID    string        `json:"targetId"`
-	UserID      string        `json:"userId"`
-	Amount      reward.Amount `json:"amount"`
-	Currency    string        `json:"currency,omitempty"`
-	VoucherCode string        `json:"voucherCode,omitempty"`
-}
-
-// ChargePoint asks the provider to pay points. CheckFunc explains check.
-func (c *Client) ChargePoint(ctx context.Context, ch Charge, check CheckFunc) Answer {
-	ch.VoucherCode = ""
-	return c.charge(ctx, reward.Point, ch, check)
-}
-
-// ChargeVoucher asks the provider to give a voucher. CheckFunc explains check.
-func (c *Client) ChargeVoucher(ctx context.Context, ch Charge, check CheckFunc) Answer {
-	return c.charge(ctx, reward.Voucher, ch, check)
-}
-
 var chargePaths = map[reward.PromotionType]string{reward.Point: "/v1/points/charge", reward.Voucher: "/v1/vouchers/charge"}
 
-// chargeRequest returns the request of a charge, without its check. If there is
-// none, it returns the answer to that.
-func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, *Answer) {
-	if a := notPayable(c.payable, t, ch); a != nil {
-		return request{}, a
-	}
+func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, error) {
 	if c.custom != nil {
-		q, err := c.custom.request(ch, t, time.Now())
-		if err != nil {
-			a := unsendable(err)
-			return request{}, &a
-		}
-		return q, nil
+		return c.custom.request(ch, t, time.Now())
 	}
-	body, err := json.Marshal(chargeBody{
-		PromotionID: ch.PromotionID.String(),
-		TargetID:    ch.TargetID.String(),
-		UserID:      ch.UserID,
-		Amount:      ch.Amount,
-		Currency:    ch.Currency,
-		VoucherCode: ch.VoucherCode,
-	})
-	if err != nil {
-		a := unsent("INTERNAL", fmt.Errorf("encode the charge: %w", err))
-		return request{}, &a
-	}
+	body, err := json.Marshal(ch)
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
-	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body, answerMax: answerMax}, nil
+	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body, answerMax: answerMax}, err
 }
 
-// notPayable returns the answer to a charge that the provider would pay as something
-// else, or nil. Promotions are checked when they are created; this one may be older than
-// the settings, or come from Kafka.
-func notPayable(p reward.Payable, t reward.PromotionType, ch Charge) *Answer {
-	wrong := p.Check(t, ch.Currency)
-	if wrong == nil {
-		return nil
+func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {
+	q, err := c.chargeRequest(t, ch)
+	if err != nil {
+		return unsendable(err)
 	}
-	a := unsendable(fmt.Errorf("the %s of the promotion %s", wrong.Field, wrong.Detail))
-	return &a
-}
-
-func (c *Client) charge(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {
-	q, failure := c.chargeRequest(t, ch)
-	var r reply
-	if failure == nil {
-		if q.check = check; check == nil {
-			q.check = func() error { return nil } // without a check, a charge is still sent only once
-		}
-		r, failure = c.do(ctx, q)
-	}
-	var a Answer
+	q.check = check
+	r, failure := c.do(ctx, q)
 	switch {
 	case failure != nil:
-		a = *failure
+		return *failure
 	case c.custom != nil:
-		a = c.custom.classify(r, q.customKey, time.Now())
-	default:
-		a = classify(r, c.refusals, time.Now())
+		return c.custom.classify(r, q.customKey, time.Now())
 	}
-	c.cfg.Metrics.Charged(a.Class)
-	if a.Class != reward.AnswerPaid {
-		c.log.Debug("charge did not succeed", "promotion_id", ch.PromotionID, "target_id", ch.TargetID,
-			"class", a.Class, "status", a.Status, "code", a.Code, "error", a.Err)
-	}
-	return a
+	return classify(r, c.refusals, time.Now())
 }
 
-// Lookup asks the provider whether it has charged a payout's key.
-func (c *Client) Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
-	res := c.lookup(ctx, p, t)
-	c.cfg.Metrics.LookedUp(res.class())
-	return res
-}
-
-func (c *Client) lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
+func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
 	q := request{method: http.MethodGet, path: "/v1/transactions/" + reward.IdempotencyKey(p, t), answerMax: answerMax}
 	if c.custom != nil {
 		if c.custom.with.LookupPath == "" {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -52,24 +51,14 @@ func (e *LocalError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *LocalError) Unwrap() error { return e.Err }
 
-// LocalConfig configures a Local. The zero fields have the defaults of Config.
-type LocalConfig struct {
-	Provider       LocalProvider // must not be nil
-	Timeout        time.Duration
-	MaxConcurrency int
-	Currencies     []string
-	Log            obs.Log
-	Metrics        *obs.Metrics // nil: nothing is counted
-}
-
 // Local calls a LocalProvider and gives its results the classes that answers of
 // a Money API have. It bounds each call: one that takes longer than Timeout is
 // UNKNOWN even if the provider continues it. It is safe for concurrent use.
 type Local struct {
-	cfg     LocalConfig
+	payer
+	called  LocalProvider
 	charges chan struct{} // holds one item per Charge that has not returned
 	lookups chan struct{} // the same for Lookup
-	log     obs.Log
 }
 
 const (
@@ -87,18 +76,15 @@ var (
 	errGoexit    = errors.New("the provider ended its goroutine instead of returning")
 )
 
-// NewLocal returns a Local. It calls nothing.
-func NewLocal(cfg LocalConfig) *Local {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	if cfg.MaxConcurrency == 0 {
-		cfg.MaxConcurrency = defaultMaxConcurrency
-	}
-	return &Local{
-		cfg: cfg, log: cfg.Log.For(obs.Money),
+// NewLocal returns a Local. It calls nothing. What cfg says about the Money API has no effect.
+func NewLocal(called LocalProvider, cfg Config) *Local {
+	cfg = cfg.withDefaults()
+	l := &Local{
+		payer: newPayer(cfg), called: called,
 		charges: make(chan struct{}, cfg.MaxConcurrency), lookups: make(chan struct{}, cfg.MaxConcurrency),
 	}
+	l.pay, l.find = l.chargeOnce, l.lookupOnce
+	return l
 }
 
 // Close waits until all calls have returned, but not longer than Timeout. Start
@@ -118,40 +104,17 @@ func (l *Local) Close() {
 	}
 }
 
-// ChargePoint asks the provider to pay points.
-func (l *Local) ChargePoint(ctx context.Context, c Charge, check CheckFunc) Answer {
-	c.VoucherCode = ""
-	return l.charge(ctx, reward.Point, c, check)
-}
-
-// ChargeVoucher asks the provider to give a voucher.
-func (l *Local) ChargeVoucher(ctx context.Context, c Charge, check CheckFunc) Answer {
-	return l.charge(ctx, reward.Voucher, c, check)
-}
-
-func (l *Local) charge(ctx context.Context, t reward.PromotionType, c Charge, check CheckFunc) Answer {
-	a := l.chargeOnce(ctx, t, c, check)
-	l.cfg.Metrics.Charged(a.Class)
-	if a.Class != reward.AnswerPaid {
-		l.log.Debug("charge not paid", "promotion_id", c.PromotionID, "target_id", c.TargetID, "class", a.Class, "code", a.Code, "error", a.Err)
-	}
-	return a
-}
-
 func (l *Local) chargeOnce(ctx context.Context, t reward.PromotionType, c Charge, check CheckFunc) Answer {
-	if a := notPayable(reward.Payable{Currencies: l.cfg.Currencies}, t, c); a != nil {
-		return *a
-	}
 	if err := acquireLocal(ctx, l.charges, l.cfg.Timeout); err != nil {
 		return notAcquired(err)
 	}
 	gate := &localGate{check: check}
-	if err := gate.ask(); err != nil {
+	if err := check(); err != nil {
 		<-l.charges
 		return unsent(CodeNotAllowed, fmt.Errorf("not sent: %w", err))
 	}
 	r, cause := l.run(ctx, l.charges, func(ctx context.Context) (string, error) {
-		return l.cfg.Provider.Charge(ctx, LocalCharge{
+		return l.called.Charge(ctx, LocalCharge{
 			Charge: c, Key: reward.IdempotencyKey(c.PromotionID, c.TargetID), Type: t, Confirm: func() error { return gate.confirm(ctx) },
 		})
 	})
@@ -162,18 +125,12 @@ func (l *Local) chargeOnce(ctx context.Context, t reward.PromotionType, c Charge
 	return r.answer(cause)
 }
 
-// Lookup asks the provider whether it has charged a payout's key.
-func (l *Local) Lookup(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
-	res := l.lookupOnce(ctx, reward.IdempotencyKey(p, t))
-	l.cfg.Metrics.LookedUp(res.class())
-	return res
-}
-
-func (l *Local) lookupOnce(ctx context.Context, key string) LookupResult {
+func (l *Local) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
+	key := reward.IdempotencyKey(p, t)
 	if err := acquireLocal(ctx, l.lookups, l.cfg.Timeout); err != nil {
 		return LookupResult{Answer: notAcquired(err)}
 	}
-	r, cause := l.run(ctx, l.lookups, func(ctx context.Context) (string, error) { return l.cfg.Provider.Lookup(ctx, key) })
+	r, cause := l.run(ctx, l.lookups, func(ctx context.Context) (string, error) { return l.called.Lookup(ctx, key) })
 	a := r.answer(cause)
 	said, known := errors.AsType[*LocalError](r.err)
 	switch {
@@ -323,13 +280,6 @@ type localGate struct {
 	refused   error      // what the check said before anything left
 }
 
-func (g *localGate) ask() error {
-	if g.check == nil {
-		return nil
-	}
-	return g.check()
-}
-
 // confirm asks the check for the provider. ctx is that of the call.
 func (g *localGate) confirm(ctx context.Context) error {
 	g.mu.Lock()
@@ -337,7 +287,7 @@ func (g *localGate) confirm(ctx context.Context) error {
 	if g.over != nil {
 		return g.over
 	}
-	err := g.ask()
+	err := g.check()
 	if cause := context.Cause(ctx); cause != nil {
 		// A value of its own: the provider may return ctx's error for other reasons.
 		err = fmt.Errorf("%w: %w", errCallOver, cause)

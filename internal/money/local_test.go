@@ -97,10 +97,10 @@ func TestLocalClasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := NewLocal(LocalConfig{Provider: localFuncs{
+			l := NewLocal(localFuncs{
 				func(context.Context, LocalCharge) (string, error) { return tc.key, tc.err },
 				func(context.Context, string) (string, error) { return tc.key, tc.err },
-			}})
+			}, Config{})
 			defer l.Close()
 			cause := cmpopts.IgnoreFields(Answer{}, "Err")
 			got := l.ChargePoint(t.Context(), Charge{PromotionID: 1, TargetID: 7}, nil)
@@ -121,14 +121,14 @@ func TestLocalPassesTheChargeOn(t *testing.T) {
 	t.Parallel()
 	var got []LocalCharge
 	var looked []string
-	l := NewLocal(LocalConfig{Provider: localFuncs{
+	l := NewLocal(localFuncs{
 		func(_ context.Context, c LocalCharge) (string, error) {
 			c.Confirm = nil
 			got = append(got, c)
 			return "T", nil
 		},
 		func(_ context.Context, key string) (string, error) { looked = append(looked, key); return "T", nil },
-	}, Currencies: []string{"EUR"}})
+	}, Config{Currencies: []string{"EUR"}})
 	c := Charge{PromotionID: 3, TargetID: 9, UserID: "u", Amount: 5, Currency: "EUR", VoucherCode: "V"}
 	yen := c
 	if yen.Currency = "JPY"; l.ChargePoint(t.Context(), yen, nil).Class != reward.AnswerMisconfigured {
@@ -180,10 +180,10 @@ func TestLocalChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, asked := false, 0
-			l := NewLocal(LocalConfig{Provider: localFuncs{charge: func(_ context.Context, c LocalCharge) (string, error) {
+			l := NewLocal(localFuncs{charge: func(_ context.Context, c LocalCharge) (string, error) {
 				called = true
 				return tc.charge(c)
-			}}})
+			}}, Config{})
 			defer l.Close()
 			a := l.ChargePoint(t.Context(), Charge{}, func() error {
 				asked++
@@ -219,10 +219,10 @@ func TestLocalThatDoesNotReturn(t *testing.T) {
 		"LateButPays": {func(ctx context.Context) (string, error) { <-ctx.Done(); return "T", nil }, "", 900 * time.Millisecond, time.Second},
 	} {
 		fixture.OnFakeTime(t, name, func(t *testing.T) {
-			l := NewLocal(LocalConfig{Timeout: time.Second, Provider: localFuncs{
+			l := NewLocal(localFuncs{
 				charge: func(ctx context.Context, _ LocalCharge) (string, error) { return tc.charge(ctx) },
 				lookup: func(ctx context.Context, _ string) (string, error) { return tc.charge(ctx) },
-			}})
+			}, Config{Timeout: time.Second})
 			class := reward.AnswerUnknown
 			if tc.code == "" {
 				class = reward.AnswerPaid
@@ -247,11 +247,11 @@ func TestLocalConfirmsNothingLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan error, 1)
-		l := NewLocal(LocalConfig{Timeout: time.Second, Provider: localFuncs{charge: func(_ context.Context, c LocalCharge) (string, error) {
+		l := NewLocal(localFuncs{charge: func(_ context.Context, c LocalCharge) (string, error) {
 			time.Sleep(time.Minute)
 			late <- c.Confirm()
 			return "T", nil
-		}}})
+		}}, Config{Timeout: time.Second})
 		if a := l.ChargePoint(t.Context(), Charge{}, func() error { return nil }); a.Class != reward.AnswerUnknown {
 			t.Errorf("%+v", a)
 		}
@@ -267,7 +267,7 @@ func TestLocalIsStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		l := NewLocal(LocalConfig{Timeout: time.Hour, Provider: localFuncs{charge: func(ctx context.Context, c LocalCharge) (string, error) {
+		l := NewLocal(localFuncs{charge: func(ctx context.Context, c LocalCharge) (string, error) {
 			cancel()
 			<-ctx.Done() // the second has to wait for its timeout
 			err := c.Confirm()
@@ -278,7 +278,7 @@ func TestLocalIsStopped(t *testing.T) {
 				return "", err
 			}
 			return "", ctx.Err()
-		}}})
+		}}, Config{Timeout: time.Hour})
 		if a := l.ChargePoint(ctx, Charge{TargetID: 1}, nil); a.Class != reward.AnswerNotSent || !strings.Contains(a.Message, context.Canceled.Error()) {
 			t.Errorf("%+v", a)
 		}
@@ -295,14 +295,14 @@ func TestLocalIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open atomic.Int64
 		end := make(chan struct{})
-		l := NewLocal(LocalConfig{Timeout: time.Second, MaxConcurrency: 2, Provider: localFuncs{
+		l := NewLocal(localFuncs{
 			charge: func(context.Context, LocalCharge) (string, error) {
 				open.Add(1)
 				<-end
 				return "T", nil
 			},
 			lookup: func(context.Context, string) (string, error) { return "T", nil },
-		}})
+		}, Config{Timeout: time.Second, MaxConcurrency: 2})
 		for range 2 {
 			if a := l.ChargePoint(t.Context(), Charge{}, nil); a.Class != reward.AnswerUnknown {
 				t.Errorf("%+v", a)

@@ -4,21 +4,23 @@
 package money
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// Charge is what the provider is asked to pay. The payout's row stores it
-// unchanged: the same key always has the same body.
+// Charge is what the provider is asked to pay: the body of a charge of the Money API.
+// The payout's row stores it unchanged: the same key always has the same body.
 type Charge struct {
-	PromotionID reward.PromotionID
-	TargetID    reward.TargetID
-	UserID      string
-	Amount      reward.Amount
-	Currency    string // of the promotion, which names none for points: ""
-	VoucherCode string // VOUCHER only
+	PromotionID reward.PromotionID `json:"promotionId,string"`
+	TargetID    reward.TargetID    `json:"targetId,string"`
+	UserID      string             `json:"userId"`
+	Amount      reward.Amount      `json:"amount"`
+	Currency    string             `json:"currency,omitempty"`    // of the promotion, which names none for points: ""
+	VoucherCode string             `json:"voucherCode,omitempty"` // VOUCHER only
 }
 
 // CheckFunc runs right before the first byte of a request leaves, after the
@@ -69,4 +71,56 @@ func (r LookupResult) class() obs.LookupClass {
 		return obs.LookupNotFound
 	}
 	return obs.LookupOpen
+}
+
+// payer is what Client and Local have in common. It refuses charges that cannot be
+// paid, and counts calls.
+type payer struct {
+	cfg     Config
+	payable reward.Payable
+	log     obs.Log
+	pay     func(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer
+	find    func(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult
+}
+
+func newPayer(cfg Config) payer {
+	return payer{cfg: cfg, payable: reward.Payable{Currencies: cfg.Currencies}, log: cfg.Log.For(obs.Money)}
+}
+
+// ChargePoint asks the provider to pay points. CheckFunc explains check.
+func (p *payer) ChargePoint(ctx context.Context, ch Charge, check CheckFunc) Answer {
+	ch.VoucherCode = ""
+	return p.charge(ctx, reward.Point, ch, check)
+}
+
+// ChargeVoucher asks the provider to give a voucher. CheckFunc explains check.
+func (p *payer) ChargeVoucher(ctx context.Context, ch Charge, check CheckFunc) Answer {
+	return p.charge(ctx, reward.Voucher, ch, check)
+}
+
+func (p *payer) charge(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {
+	if check == nil {
+		check = func() error { return nil } // without a check, a charge is still sent only once
+	}
+	var a Answer
+	if wrong := p.payable.Check(t, ch.Currency); wrong == nil {
+		a = p.pay(ctx, t, ch, check)
+	} else {
+		// The provider would pay it as something else. Promotions are checked when they are
+		// created; this one may be older than the settings, or come from Kafka.
+		a = unsendable(fmt.Errorf("the %s of the promotion %s", wrong.Field, wrong.Detail))
+	}
+	p.cfg.Metrics.Charged(a.Class)
+	if a.Class != reward.AnswerPaid {
+		p.log.Debug("charge did not succeed", "promotion_id", ch.PromotionID, "target_id", ch.TargetID,
+			"class", a.Class, "status", a.Status, "code", a.Code, "error", a.Err)
+	}
+	return a
+}
+
+// Lookup asks the provider whether it has charged a payout's key.
+func (p *payer) Lookup(ctx context.Context, id reward.PromotionID, t reward.TargetID) LookupResult {
+	res := p.find(ctx, id, t)
+	p.cfg.Metrics.LookedUp(res.class())
+	return res
 }
