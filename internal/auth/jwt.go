@@ -56,7 +56,7 @@ type TokenVerifier struct {
 	keys   *keyRing
 }
 
-// NewTokens returns Tokens. The first token makes it fetch the keys.
+// NewTokens returns a TokenVerifier. The first token makes it fetch the keys.
 func NewTokens(cfg TokensConfig) (*TokenVerifier, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ type knownKey struct {
 	err  error
 }
 
-// NewKeys returns Keys. Without Start, the last use of keys is not recorded.
+// NewKeys returns a KeyVerifier. Without Start, the last use of keys is not recorded.
 func NewKeys(rows apiKeys, log obs.Log) *KeyVerifier {
 	return &KeyVerifier{
 		rows: rows, log: log.For(obs.API), guesses: newGuesses(rows),

@@ -19,7 +19,7 @@ type RateLimiter struct {
 	names map[string]*rate.Limiter
 }
 
-// NewLimits allows each name twice perSecond calls at once. Zero means no limit.
+// NewLimits returns a RateLimiter that allows each name twice perSecond calls at once. Zero means no limit.
 func NewLimits(perSecond float64) *RateLimiter {
 	return &RateLimiter{
 		perSecond: rate.Limit(perSecond), burst: max(int(math.Ceil(2*perSecond)), 1),
