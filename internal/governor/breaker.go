@@ -272,7 +272,7 @@ func (g *Governor) pickProbe(now time.Duration) *waiter {
 func (g *Governor) mayProbe(now time.Duration) bool {
 	b := &g.breaker
 	switch {
-	case !b.opened, g.open >= g.limit.now(), g.takesTurns() && !b.turn:
+	case !b.opened, g.open() >= g.limit.now(), g.takesTurns() && !b.turn:
 		return false
 	case len(b.probes) > 0:
 		return len(b.probes) < probesMax && g.fresh > 0 && now >= b.begunAt+probePatience
@@ -283,7 +283,7 @@ func (g *Governor) mayProbe(now time.Duration) bool {
 // wantsProbe reports whether a call waits that would be a probe in this instance's turn.
 func (g *Governor) wantsProbe(now time.Duration) bool {
 	b := &g.breaker
-	return g.fresh > 0 && now >= b.probeAt || g.waiting > 0 && now >= b.probeAt+probeGrace
+	return g.fresh > 0 && now >= b.probeAt || g.waiting() > 0 && now >= b.probeAt+probeGrace
 }
 
 // wantsTurn reports whether other instances should wait for a probe of this one. They
@@ -297,7 +297,7 @@ func (g *Governor) wantsTurn(now time.Duration) bool {
 	case now < b.begunAt+probePatience:
 		return b.turn
 	}
-	return (b.turn || now >= b.probeAt) && len(b.probes) < probesMax && g.open < g.limit.now() && g.pickProbe(now) != nil
+	return (b.turn || now >= b.probeAt) && len(b.probes) < probesMax && g.open() < g.limit.now() && g.pickProbe(now) != nil
 }
 
 // nextProbe returns the time at which a probe may start. It returns 0 if that
@@ -305,7 +305,7 @@ func (g *Governor) wantsTurn(now time.Duration) bool {
 func (g *Governor) nextProbe(now time.Duration) time.Duration {
 	b := &g.breaker
 	switch {
-	case g.open >= g.limit.now(), g.takesTurns() && !b.turn:
+	case g.open() >= g.limit.now(), g.takesTurns() && !b.turn:
 		return 0
 	case len(b.probes) > 0:
 		if len(b.probes) == probesMax || g.fresh == 0 {

@@ -102,7 +102,6 @@ type Governor struct {
 
 	mu         sync.Mutex // protects the fields below
 	closed     bool
-	open       int    // permits not returned: calls in flight
 	calls      uint64 // number of permits ever granted
 	limit      limiter
 	breaker    breaker
@@ -114,7 +113,6 @@ type Governor struct {
 	// is full.
 	silent map[reward.PromotionID]int
 
-	waiting int     // waiters of all queues
 	fresh   int     // waiters whose own payout does not hang
 	kinds   [2]kind // calls of payouts that do not hang, and of those that do; by indexOf
 	flows   map[queueKey]*promotionQueue
@@ -217,7 +215,7 @@ func (g *Governor) Acquire(ctx context.Context, job Job) (*Permit, error) {
 	case g.closed:
 		g.mu.Unlock()
 		return nil, ErrClosed
-	case g.waiting == 0 && g.all == nil && job.RatePerSecond <= 0 && g.blocked == 0 && g.breaker.closed() && g.informed() &&
+	case g.waiting() == 0 && g.all == nil && job.RatePerSecond <= 0 && g.blocked == 0 && g.breaker.closed() && g.informed() &&
 		!job.Hangs && !g.hangs(job.PromotionID) && g.room() > 0:
 		p := g.newPermit(job, false)
 		g.mu.Unlock()
@@ -285,7 +283,7 @@ func (p *Permit) Done(o Outcome) {
 	// A breaker that this instance opened itself stays open after an answer to a call
 	// from before that. So such an answer must not close those of the others.
 	shows := o.sign() == signAlive && (!wasOpen || p.probe || g.breaker.adopted)
-	counts := g.breaker.result(now, p, o, g.calls, g.open)
+	counts := g.breaker.result(now, p, o, g.calls, g.open())
 	if shows {
 		g.alive = now
 		if wasOpen {
@@ -294,9 +292,9 @@ func (p *Permit) Done(o Outcome) {
 	}
 	switch {
 	case wasOpen && !g.breaker.opened:
-		g.limit.restart(now, g.open)
+		g.limit.restart(now, g.open())
 	case counts && (!p.hangs || !o.unanswered()):
-		g.limit.result(now, g.open, o)
+		g.limit.result(now, g.open(), o)
 	}
 	g.noteSilence(p, o, counts, now)
 	if p.probe || !wasOpen && g.breaker.opened {
@@ -304,14 +302,13 @@ func (p *Permit) Done(o Outcome) {
 		g.told.news()
 	}
 	g.tell(now)
-	if g.waiting > 0 || g.report.until > now {
+	if g.waiting() > 0 || g.report.until > now {
 		g.pump(now)
 	}
 }
 
 func (g *Governor) returnPermit(p *Permit) {
 	p.done = true
-	g.open--
 	g.kinds[indexOf(p.hangs)].open--
 }
 
@@ -418,7 +415,7 @@ func (g *Governor) State() State {
 	defer g.mu.Unlock()
 	s := State{Waiting: make(map[reward.PromotionID]int)}
 	s.GovernorFigures = obs.GovernorFigures{
-		Limit: g.limit.now(), Open: g.open, Waiting: g.waiting,
+		Limit: g.limit.now(), Open: g.open(), Waiting: g.waiting(),
 		BreakerOpen: g.breaker.opened, RatesUnshared: g.sharing.away && g.cfg.Rates != nil,
 	}
 	if g.blocked > g.now() {
@@ -432,10 +429,16 @@ func (g *Governor) State() State {
 	return s
 }
 
+// open returns the number of permits that were not returned: calls in flight.
+func (g *Governor) open() int { return g.kinds[0].open + g.kinds[1].open }
+
+// waiting returns the number of waiters of all queues.
+func (g *Governor) waiting() int { return g.kinds[0].waiting + g.kinds[1].waiting }
+
 // room returns how many calls may start while the breaker is closed, apart from
 // those of payouts that hang.
 func (g *Governor) room() int {
-	return max(min(g.limit.now()-g.open, min(g.breaker.callLimit(), g.throttling.callLimit())-g.kinds[0].open), 0)
+	return max(min(g.limit.now()-g.open(), min(g.breaker.callLimit(), g.throttling.callLimit())-g.kinds[0].open), 0)
 }
 
 // places returns how many calls may start now if no rate limits them, by indexOf.
@@ -445,7 +448,7 @@ func (g *Governor) places(now time.Duration) [2]int {
 		return [2]int{}
 	case !g.breaker.opened:
 		limit := g.limit.now()
-		return [2]int{g.room(), max(min(limit-g.open, max(limit/hangingPart, 1)-g.kinds[1].open), 0)}
+		return [2]int{g.room(), max(min(limit-g.open(), max(limit/hangingPart, 1)-g.kinds[1].open), 0)}
 	case g.mayProbe(now):
 		return [2]int{1, 1}
 	}
@@ -463,10 +466,9 @@ func (g *Governor) soon(now time.Duration) [2]int {
 }
 
 func (g *Governor) newPermit(job Job, hangs bool) *Permit {
-	g.open++
 	g.calls++
-	g.limit.opened(g.open)
 	g.kinds[indexOf(hangs)].open++
+	g.limit.opened(g.open())
 	return &Permit{
 		g: g, call: g.calls, payee: payee{job.PromotionID, job.TargetID, job.HasTarget}, hangs: hangs, own: job.Hangs, probe: g.breaker.opened,
 	}
@@ -484,7 +486,7 @@ func (g *Governor) pump(now time.Duration) {
 	g.tell(now)
 	for {
 		g.grant(now)
-		if g.all == nil || g.waiting == 0 {
+		if g.all == nil || g.waiting() == 0 {
 			break
 		}
 		demand := g.demand(now)
@@ -498,7 +500,7 @@ func (g *Governor) pump(now time.Duration) {
 // grant grants permits until the limit is reached, no send time is due or no call
 // waits.
 func (g *Governor) grant(now time.Duration) {
-	for g.waiting > 0 {
+	for g.waiting() > 0 {
 		w := g.pick(now)
 		if w == nil {
 			return
@@ -610,7 +612,7 @@ func (g *Governor) arm(now time.Duration) {
 // changes until an Acquire, a Done or the result of a lease.
 func (g *Governor) next(now time.Duration) time.Duration {
 	switch {
-	case g.waiting == 0:
+	case g.waiting() == 0:
 		return 0
 	case now < g.blocked:
 		return g.blocked

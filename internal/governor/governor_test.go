@@ -459,14 +459,14 @@ func checkBooks(t *testing.T, g *Governor) {
 		}
 	}
 	heaps := g.kinds[0].ready.Len() + g.kinds[1].ready.Len() + g.parked.Len()
-	if total != g.waiting || plain != [2]int{g.kinds[0].plain, g.kinds[1].plain} || fresh != g.fresh || flows != heaps {
+	if total != g.waiting() || plain != [2]int{g.kinds[0].plain, g.kinds[1].plain} || fresh != g.fresh || flows != heaps {
 		t.Errorf("%d wait, it counts %d; %d without a rate, it counts %d; %d do not hang, it counts %d; %d promotions, %d in heaps",
-			total, g.waiting, plain, [2]int{g.kinds[0].plain, g.kinds[1].plain}, fresh, g.fresh, flows, heaps)
+			total, g.waiting(), plain, [2]int{g.kinds[0].plain, g.kinds[1].plain}, fresh, g.fresh, flows, heaps)
 	}
-	if most := max(g.cfg.MaxConcurrency/hangingPart, 1); g.kinds[1].open < 0 || g.kinds[1].open > min(g.open, most) {
+	if most := max(g.cfg.MaxConcurrency/hangingPart, 1); g.kinds[1].open < 0 || g.kinds[1].open > min(g.open(), most) {
 		t.Errorf("%d calls of payouts that hang are open, at most %d should be", g.kinds[1].open, most)
 	}
-	if g.open < 0 || g.open > g.cfg.MaxConcurrency || g.limit.now() < 1 || g.limit.now() > g.cfg.MaxConcurrency {
-		t.Errorf("%d open, limit %d, at most %d", g.open, g.limit.now(), g.cfg.MaxConcurrency)
+	if g.open() < 0 || g.open() > g.cfg.MaxConcurrency || g.limit.now() < 1 || g.limit.now() > g.cfg.MaxConcurrency {
+		t.Errorf("%d open, limit %d, at most %d", g.open(), g.limit.now(), g.cfg.MaxConcurrency)
 	}
 }

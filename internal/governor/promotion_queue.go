@@ -117,7 +117,6 @@ func indexOf(hangs bool) int {
 func (g *Governor) count(f *promotionQueue, n int) {
 	k := &g.kinds[indexOf(f.hangs)]
 	f.waiting += n
-	g.waiting += n
 	k.waiting += n
 	if f.lane == nil {
 		k.plain += n

@@ -257,7 +257,7 @@ func (g *Governor) exchangeAt(now time.Duration) time.Duration {
 	switch {
 	case g.closed, g.sharing.unshared:
 		return 0
-	case g.open == 0 && g.waiting == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
+	case g.open() == 0 && g.waiting() == 0 && !t.urgent && !g.breaker.opened && !g.sharing.away:
 		t.forget()
 		return 0
 	case g.sharing.away:
@@ -265,7 +265,7 @@ func (g *Governor) exchangeAt(now time.Duration) time.Duration {
 	case (t.urgent || !t.informed) && !t.failed:
 		return now
 	}
-	if g.open == 0 && g.waiting == 0 && !t.urgent {
+	if g.open() == 0 && g.waiting() == 0 && !t.urgent {
 		return t.at + exchangeIdleInterval // the breaker is open, and nothing can be a probe
 	}
 	return t.at + exchangeInterval
@@ -344,7 +344,7 @@ func (g *Governor) learn(now, sent time.Duration, n News, known Shared) {
 	case down, !b.opened: // this instance has yet to tell what it knows
 	case b.adopted: // other instances have calls answered
 		if now > b.allowAt { // after a moment without calls, the limit is still right
-			g.limit.restart(now, g.open)
+			g.limit.restart(now, g.open())
 		}
 		g.breaker = breaker{}
 	case b.told && known.Up && !b.single:
