@@ -106,9 +106,8 @@ type Flow struct {
 
 // New connects the parts. Nothing runs until Start.
 func New(cfg Config) (*Flow, error) {
-	publisher := cfg.Bus
-	f := wire(cfg, publisher)
-	if err := f.listen(publisher); err != nil {
+	f := wire(cfg, cfg.Bus)
+	if err := f.listen(); err != nil {
 		f.governor.Close()
 		return nil, err
 	}
@@ -190,9 +189,9 @@ func (f *Flow) divide() (rows, streams owns) {
 	return f.ownedRows.Owns, f.ownedStreams.Owns
 }
 
-func (f *Flow) listen(publisher bus.Publisher) error {
+func (f *Flow) listen() error {
 	cfg := f.cfg
-	common := listener{shared: f.shared, logs: cfg.Bus, publisher: publisher, log: cfg.Log.For(obs.Listener)}
+	common := listener{shared: f.shared, logs: cfg.Bus, publisher: cfg.Bus, log: cfg.Log.For(obs.Listener)}
 	join := func(lc bus.ListenerConfig) error {
 		lc.Healthy, lc.Log = f.Connected, cfg.Log
 		listener, err := bus.NewListener(cfg.Bus, lc)

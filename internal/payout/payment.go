@@ -133,7 +133,7 @@ func (m *payment) acquire() (*governor.Permit, bool) {
 		defer cancel()
 	}
 	for {
-		permit, err := m.governor.Acquire(waiting, jobOf(m.cache, m.row))
+		permit, err := m.governor.Acquire(waiting, m.jobOf(m.row))
 		switch {
 		case err == nil:
 			return permit, true
@@ -153,8 +153,7 @@ func (m *payment) acquire() (*governor.Permit, bool) {
 // payout: a charge that is found means that the provider works, "not found" that it
 // answers lookups but not charges.
 func (m *payment) charge(ctx context.Context, permit *governor.Permit) (ans money.Answer, found money.LookupResult) {
-	began := time.Now()
-	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
+	began, outcome := time.Now(), noSign
 	defer func() { permit.Done(outcome) }()
 	check := func() error { return m.mayCharge(ctx) }
 	if currency, running := m.cache.currency(m.row.PromotionID); running {
@@ -253,11 +252,11 @@ func (m *payment) overdue(ctx context.Context) bool {
 // found", the next try is a charge.
 func (m *payment) lookUpFirst(ctx context.Context, permit *governor.Permit) bool {
 	if err := m.mayCall(); err != nil {
-		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
+		permit.Done(noSign)
 		return m.unsent(ctx, err)
 	}
 	began := time.Now()
-	found := lookup(ctx, m.cfg.Provider, permit, m.row)
+	found := m.lookUpUnder(ctx, permit, m.row)
 	switch ans := found.Answer; {
 	case found.Found:
 		m.answered()
@@ -392,11 +391,11 @@ func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
 	}
 	waiting, cancel := context.WithTimeout(m.item.ReadContext(), m.cfg.Limits.MoneyTimeout)
 	defer cancel()
-	permit, err := m.governor.Acquire(waiting, jobOf(m.cache, m.row))
+	permit, err := m.governor.Acquire(waiting, m.jobOf(m.row))
 	if err != nil {
 		return "", false
 	}
-	found := lookup(ctx, m.cfg.Provider, permit, m.row)
+	found := m.lookUpUnder(ctx, permit, m.row)
 	return found.TransactionKey, found.Found
 }
 

@@ -240,8 +240,8 @@ var kinds = map[reward.PromotionType]kind{
 }
 
 // jobOf returns what the governor must know about a call for a payout.
-func jobOf(cache *StatusCache, row reward.Payout) governor.Job {
-	job := cache.job(row.PromotionID)
+func (s *shared) jobOf(row reward.Payout) governor.Job {
+	job := s.cache.job(row.PromotionID)
 	job.TargetID, job.HasTarget = row.TargetID, true
 	job.Hangs = row.Dispatch > hangsAfter && row.ErrorCode == money.CodeTimeout
 	return job
@@ -254,12 +254,14 @@ func outcomeOf(ans money.Answer, took time.Duration) governor.Outcome {
 	}
 }
 
-// lookup looks up a payout's key under a permit.
-func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row reward.Payout) money.LookupResult {
-	began := time.Now()
-	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
+// noSign is the outcome of a call that tells the governor nothing about the provider.
+var noSign = governor.Outcome{Class: reward.AnswerNotSent, Local: true}
+
+// lookUpUnder looks up a payout's key under a permit.
+func (s *shared) lookUpUnder(ctx context.Context, permit *governor.Permit, row reward.Payout) money.LookupResult {
+	began, outcome := time.Now(), noSign
 	defer func() { permit.Done(outcome) }()
-	found := provider.Lookup(ctx, row.PromotionID, row.TargetID)
+	found := s.cfg.Provider.Lookup(ctx, row.PromotionID, row.TargetID)
 	outcome = outcomeOf(found.Answer, time.Since(began))
 	switch {
 	case found.Found, found.NotFound && permit.Probe():
@@ -267,7 +269,7 @@ func lookup(ctx context.Context, provider Provider, permit *governor.Permit, row
 	case found.NotFound, found.Answer.Code == money.CodeNoLookup:
 		// It proves nothing: a provider that cannot charge may still answer this, and
 		// one that has no lookup was not asked.
-		outcome = governor.Outcome{Class: reward.AnswerNotSent, Local: true}
+		outcome = noSign
 	}
 	return found
 }
@@ -301,7 +303,7 @@ func (f *Flow) Charges(ctx context.Context, p reward.PromotionID, cursor string)
 	}
 	// A failure tells the governor nothing about charges, unless the provider
 	// answered it.
-	outcome := governor.Outcome{Class: reward.AnswerNotSent, Local: true}
+	outcome := noSign
 	defer func() { permit.Done(outcome) }()
 	page, err := list.Charges(ctx, p, cursor)
 	var answered *money.ChargesError

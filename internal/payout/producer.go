@@ -200,10 +200,7 @@ const (
 type queueClock struct {
 	service.Base
 	*shared
-	// local reports whether the queue is in this process. Its clock is that of this
-	// instance then, which may differ from the database's as much as it likes.
-	local bool
-	log   obs.Log
+	log obs.Log
 
 	clocks   atomic.Pointer[queue.Clocks] // nil before the first comparison
 	compared chan struct{}                // closed after the first comparison
@@ -211,10 +208,12 @@ type queueClock struct {
 }
 
 func newQueueClock(s *shared) *queueClock {
-	return &queueClock{
-		shared: s, local: s.cfg.Direct || s.cfg.QueueIsLocal, log: s.cfg.Log.For(obs.Producer), compared: make(chan struct{}),
-	}
+	return &queueClock{shared: s, log: s.cfg.Log.For(obs.Producer), compared: make(chan struct{})}
 }
+
+// local reports whether the queue is in this process. Its clock is that of this
+// instance then, which may differ from the database's as much as it likes.
+func (c *queueClock) local() bool { return c.cfg.Direct || c.cfg.QueueIsLocal }
 
 func (c *queueClock) horizon() time.Duration { return c.cfg.Limits.DispatchHorizon() }
 
@@ -257,7 +256,7 @@ func (c *queueClock) compare(ctx context.Context) {
 
 // judge returns what is wrong with a clock, or "" for a difference that is small.
 func (c *queueClock) judge(clock service.Clock) string {
-	if c.local || clock.Skew() <= c.horizon()/10 {
+	if c.local() || clock.Skew() <= c.horizon()/10 {
 		return ""
 	}
 	skew := clock.Ahead.Abs().Round(100 * time.Millisecond)
@@ -286,13 +285,13 @@ func (c *queueClock) ahead(s queue.Stream) time.Duration {
 // accepts reports whether the queue would accept a payout of a stream that is
 // dispatched now.
 func (c *queueClock) accepts(s queue.Stream) bool {
-	return c.local || c.ahead(s) <= c.aheadMax()
+	return c.local() || c.ahead(s) <= c.aheadMax()
 }
 
 // acceptsAll reports whether the queue would accept every payout.
 func (c *queueClock) acceptsAll() bool {
 	clocks := c.clocks.Load()
-	return c.local || clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
+	return c.local() || clocks == nil || clocks.Worst.Ahead <= c.aheadMax()
 }
 
 // deadline returns the time by the clock of a stream's server after which the queue must
@@ -303,7 +302,7 @@ func (c *queueClock) acceptsAll() bool {
 // instance, so its difference is known exactly and needs no limit.
 func (c *queueClock) deadline(s queue.Stream, dispatchedAt time.Time) time.Time {
 	ahead := c.ahead(s)
-	if !c.local {
+	if !c.local() {
 		ahead = min(ahead, c.horizon()/2)
 	}
 	return dispatchedAt.Add(c.horizon()/2 + ahead)

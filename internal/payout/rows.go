@@ -133,9 +133,7 @@ func (s *flowStore) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (_
 	if p.Now, err = s.clock.earliest(ctx); err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	if p.ApprovalAbove.Default == 0 {
-		p.ApprovalAbove = s.approvalAbove
-	}
+	p.ApprovalAbove = s.approvalAbove
 	return s.Store.PayoutSave(ctx, p)
 }
 
@@ -143,9 +141,7 @@ func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchPa
 	if p.Now, err = s.clock.earliest(ctx); err != nil {
 		return nil, err
 	}
-	if p.ApprovalAbove.Default == 0 {
-		p.ApprovalAbove = s.approvalAbove
-	}
+	p.ApprovalAbove = s.approvalAbove
 	return s.Store.PayoutDispatch(ctx, p)
 }
 

@@ -132,18 +132,18 @@ func (s *Settler) settle(ctx context.Context, rows []reward.Payout, until time.T
 func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
-	permit, err := s.awaitPermit(waiting, func() governor.Job { return jobOf(s.cache, row) })
+	permit, err := s.awaitPermit(waiting, func() governor.Job { return s.jobOf(row) })
 	if err != nil {
 		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}
 	began, err = s.rows.clock.earliest(ctx)
 	if err != nil {
-		permit.Done(governor.Outcome{Class: reward.AnswerNotSent, Local: true})
+		permit.Done(noSign)
 		return money.LookupResult{}, time.Time{}, err
 	}
 	ctx, span := s.cfg.Tracer.Payout(ctx, "settle payout", &row)
 	defer span.End(nil)
-	if res = lookup(ctx, s.cfg.Provider, permit, row); res.Answer.Class == reward.AnswerNotSent {
+	if res = s.lookUpUnder(ctx, permit, row); res.Answer.Class == reward.AnswerNotSent {
 		began = time.Time{}
 	}
 	return res, began, nil
