@@ -23,7 +23,7 @@ const (
 const CanaryMaxFailureRate = 0.5
 
 // CreateCommand describes a promotion to create. Nil settings have their defaults, ID
-// zero is a new one, and Versions do not matter.
+// zero is a new one, and Tags do not matter.
 type CreateCommand struct {
 	rules.PromotionChange
 	Type string // POINT or VOUCHER

@@ -45,8 +45,8 @@ const (
 	headerSignature = "Largesse-Signature"
 )
 
-// WebhookRows is the part of the store that Webhooks uses.
-type WebhookRows interface {
+// webhookRows is the part of the store that Webhooks uses.
+type webhookRows interface {
 	WebhookClaim(ctx context.Context, limit int, until, now time.Time) ([]store.WebhookDelivery, error)
 	WebhookDone(ctx context.Context, id int64, status int, detail string, now time.Time) error
 	WebhookReschedule(ctx context.Context, id int64, status int, detail string, nextAt time.Time) error
@@ -55,7 +55,7 @@ type WebhookRows interface {
 
 // WebhooksConfig configures Webhooks.
 type WebhooksConfig struct {
-	Rows WebhookRows
+	Rows webhookRows
 	// Secret signs deliveries. If it is empty, nothing is sent.
 	Secret string
 	// AllowPrivate allows receivers whose address is not public.
@@ -196,7 +196,7 @@ func (w *Webhooks) next(ctx context.Context, h *webhookHost) (claimedDelivery, b
 	for ctx.Err() == nil && len(h.waiting) > 0 {
 		d := h.waiting[0]
 		h.waiting = h.waiting[1:]
-		if time.Until(d.until) > webhook.Timeout+3*webhook.RowsTimeout {
+		if time.Until(d.until) > webhook.AttemptMax {
 			return d, true
 		}
 	}

@@ -205,7 +205,7 @@ func always(status int) func(context.Context, int) (int, error) {
 
 const hookSecret = "not to be told"
 
-func newSender(rows WebhookRows, r http.RoundTripper) *Webhooks {
+func newSender(rows webhookRows, r http.RoundTripper) *Webhooks {
 	w := NewWebhooks(WebhooksConfig{Rows: rows, Secret: hookSecret, AllowPrivate: true, Metrics: obs.NewMetrics()})
 	if r != nil {
 		w.client = r

@@ -154,7 +154,7 @@ func (d *Deliverer) work(ctx, calls context.Context, id int64, r *receiver) {
 			sending.Go(func() {
 				for c := range next {
 					// Others may claim what could not be recorded before the lease ends.
-					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < Timeout+3*RowsTimeout {
+					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < AttemptMax {
 						return
 					}
 					d.deliver(calls, e, c, r)

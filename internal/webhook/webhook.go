@@ -23,6 +23,8 @@ const (
 	Timeout = 10 * time.Second
 	// RowsTimeout limits one read or write of rows.
 	RowsTimeout = 2 * time.Second
+	// AttemptMax limits an attempt: reads of rows, the call and the write of its result.
+	AttemptMax = Timeout + 3*RowsTimeout
 	// LookInterval is between looks for deliveries that are due.
 	LookInterval = time.Second
 
