@@ -1,6 +1,7 @@
 package money
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,12 +47,9 @@ func classify(r reply, refusals map[string]bool, now time.Time) Answer {
 	b := readBody(r.body)
 	a := Answer{
 		Status:     r.status,
-		Code:       string(b.Code),
+		Code:       cmp.Or(string(b.Code), fmt.Sprintf("HTTP_%d", r.status)),
 		Message:    r.message(b),
 		RetryAfter: parseRetryAfter(r.retryAfter, now),
-	}
-	if a.Code == "" {
-		a.Code = fmt.Sprintf("HTTP_%d", r.status)
 	}
 	client := r.status >= 400 && r.status <= 499
 	switch {

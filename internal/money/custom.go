@@ -2,6 +2,7 @@ package money
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -114,23 +115,17 @@ type replyEnv struct {
 
 // custom is a compiled Custom. It is safe for concurrent use.
 type custom struct {
-	with     Custom
-	base     string // path of money.url, which is signed, too
-	key      *vm.Program
-	body     *vm.Program
-	sign     *vm.Program               // nil: no signature
-	secret   *service.Reloaded[string] // nil: no signature
-	headers  [][2]string
-	paid     *vm.Program
-	refused  *vm.Program
-	misset   *vm.Program
-	throttle *vm.Program
-	txKey    *vm.Program
-	code     *vm.Program // nil: the field code of the body
-	message  *vm.Program // nil: a field of the body, see answerBody.message
-	found    *vm.Program
-	foundKey *vm.Program
-	notFound *vm.Program
+	with      Custom
+	base      string // path of money.url, which is signed, too
+	key, body *vm.Program
+	sign      *vm.Program               // nil: no signature
+	secret    *service.Reloaded[string] // nil: no signature
+	headers   [][2]string
+
+	paid, refused, misset, throttle, txKey *vm.Program // those that are not set: nil
+	code                                   *vm.Program // nil: the field code of the body
+	message                                *vm.Program // nil: a field of the body, see answerBody.message
+	found, foundKey, notFound              *vm.Program // nil without a lookup
 }
 
 // CheckCustom returns everything that is wrong with c, or else which promotions it can
@@ -146,9 +141,12 @@ func CheckCustom(c Custom) (reward.Payable, []CustomError) {
 // payable says which promotions the description can pay: what its requests do not
 // name makes no difference.
 func (p *custom) payable() reward.Payable {
-	named := names{}
-	node := p.body.Node()
-	ast.Walk(&node, named)
+	named := map[string]bool{}
+	eachNode(p.body, func(node ast.Node) {
+		if identifier, ok := node.(*ast.IdentifierNode); ok {
+			named[identifier.Value] = true
+		}
+	})
 	for _, text := range append([]string{p.with.Path}, strings.Split(p.with.Headers, "\n")...) {
 		for _, match := range place.FindAllStringSubmatch(text, -1) {
 			named[match[1]] = true
@@ -157,125 +155,120 @@ func (p *custom) payable() reward.Payable {
 	return reward.Payable{PointsOnly: !named["type"] && !named["voucherCode"], SameCurrency: !named["currency"]}
 }
 
-type names map[string]bool
+// eachNode calls f for each node of an expression.
+func eachNode(program *vm.Program, f func(node ast.Node)) {
+	ast.Find(program.Node(), func(node ast.Node) bool { f(node); return false })
+}
 
-// Visit implements ast.Visitor.
-func (n names) Visit(node *ast.Node) {
-	if identifier, ok := (*node).(*ast.IdentifierNode); ok {
-		n[identifier.Value] = true
+// mistakes collects what is wrong with a Custom.
+type mistakes []CustomError
+
+func (m *mistakes) add(setting, detail string, args ...any) {
+	*m = append(*m, CustomError{Setting: setting, Detail: fmt.Sprintf(detail, args...)})
+}
+
+// compile returns nil for an expression that is empty or wrong.
+func (m *mistakes) compile(setting, text string, env any, option expr.Option, required bool) *vm.Program {
+	if strings.TrimSpace(text) == "" {
+		if required {
+			m.add(setting, "is missing, but money.request.path needs it")
+		}
+		return nil
 	}
+	program, err := expr.Compile(text, append(customOptions, expr.Env(env), option)...)
+	if err != nil {
+		m.add(setting, "is not a valid expression: %v", shortError(err))
+		return nil
+	}
+	return program
 }
 
 // newCustom compiles c. It tries the request with a hostile charge.
 func newCustom(c Custom, log obs.Log) (*custom, []CustomError) {
 	p := &custom{with: c}
-	var problems []CustomError
-	wrong := func(setting, detail string, args ...any) {
-		problems = append(problems, CustomError{Setting: setting, Detail: fmt.Sprintf(detail, args...)})
-	}
-	compile := func(setting, text string, env any, option expr.Option, required bool) *vm.Program {
-		if strings.TrimSpace(text) == "" {
-			if required {
-				wrong(setting, "is missing, but money.request.path needs it")
-			}
-			return nil
-		}
-		program, err := expr.Compile(text, append(customOptions, expr.Env(env), option)...)
-		if err != nil {
-			first, _, _ := strings.Cut(err.Error(), "\n")
-			wrong(setting, "is not a valid expression: %s", first)
-			return nil
-		}
-		return program
-	}
+	var wrong mistakes
 	if c.Method != http.MethodPost && c.Method != http.MethodPut {
-		wrong("money.request.method", "must be POST or PUT")
+		wrong.add("money.request.method", "must be POST or PUT")
 	}
-	checkPlaces(c.Path, "money.request.path", pathPlaces, wrong)
-	p.headers = readHeaders(c.Headers, wrong)
-	p.key = compile("money.request.key", c.Key, keyEnv{}, expr.AsKind(reflect.String), true)
-	p.body = compile("money.request.body", c.Body, chargeEnv{}, expr.AsAny(), true)
-	p.paid = compile("money.response.paid", c.Paid, replyEnv{}, expr.AsBool(), true)
-	p.txKey = compile("money.response.transaction-key", c.TransactionKey, replyEnv{}, expr.AsAny(), true)
-	p.refused = compile("money.response.refused", c.Refused, replyEnv{}, expr.AsBool(), false)
-	p.misset = compile("money.response.misconfigured", c.Misconfigured, replyEnv{}, expr.AsBool(), false)
-	p.throttle = compile("money.response.throttled", c.Throttled, replyEnv{}, expr.AsBool(), false)
-	p.code = compile("money.response.code", c.Code, replyEnv{}, expr.AsAny(), false)
-	p.message = compile("money.response.message", c.Message, replyEnv{}, expr.AsAny(), false)
-	p.compileLookup(compile, wrong)
-	p.openSignature(compile, wrong, log)
-	if len(problems) == 0 {
-		p.tryOut(wrong)
+	wrong.checkPlaces("money.request.path", c.Path, pathPlaces)
+	p.headers = wrong.readHeaders("money.request.headers", c.Headers)
+	p.key = wrong.compile("money.request.key", c.Key, keyEnv{}, expr.AsKind(reflect.String), true)
+	p.body = wrong.compile("money.request.body", c.Body, chargeEnv{}, expr.AsAny(), true)
+	p.paid = wrong.compile("money.response.paid", c.Paid, replyEnv{}, expr.AsBool(), true)
+	p.txKey = wrong.compile("money.response.transaction-key", c.TransactionKey, replyEnv{}, expr.AsAny(), true)
+	p.refused = wrong.compile("money.response.refused", c.Refused, replyEnv{}, expr.AsBool(), false)
+	p.misset = wrong.compile("money.response.misconfigured", c.Misconfigured, replyEnv{}, expr.AsBool(), false)
+	p.throttle = wrong.compile("money.response.throttled", c.Throttled, replyEnv{}, expr.AsBool(), false)
+	p.code = wrong.compile("money.response.code", c.Code, replyEnv{}, expr.AsAny(), false)
+	p.message = wrong.compile("money.response.message", c.Message, replyEnv{}, expr.AsAny(), false)
+	p.compileLookup(&wrong)
+	p.openSignature(&wrong, log)
+	if len(wrong) == 0 {
+		p.tryOut(&wrong)
 	}
-	return p, problems
+	return p, wrong
 }
 
-func (p *custom) compileLookup(compile func(string, string, any, expr.Option, bool) *vm.Program, wrong func(string, string, ...any)) {
+func (p *custom) compileLookup(wrong *mistakes) {
 	c := p.with
 	has := c.LookupPath != ""
 	switch {
 	case has && c.WithoutLookup != "":
-		wrong("money.lookup.without", "has no effect, because money.lookup.path is set: keep one of them")
+		wrong.add("money.lookup.without", "has no effect, because money.lookup.path is set: keep one of them")
 	case !has && c.WithoutLookup != CustomRepeat:
-		wrong("money.lookup.without", "must be %s if money.lookup.path is empty: charges without a conclusive response are then repeated with the same key, which the provider must pay once",
+		wrong.add("money.lookup.without", "must be %s if money.lookup.path is empty: charges without a conclusive response are then repeated with the same key, which the provider must pay once",
 			CustomRepeat)
 	case has:
-		checkPlaces(c.LookupPath, "money.lookup.path", lookupPlaces, wrong)
+		wrong.checkPlaces("money.lookup.path", c.LookupPath, lookupPlaces)
 	}
-	for _, rule := range []struct {
-		setting, text string
-		option        expr.Option
-		program       **vm.Program
-	}{
-		{"money.lookup.found", c.LookupFound, expr.AsBool(), &p.found},
-		{"money.lookup.transaction-key", c.LookupTransactionKey, expr.AsAny(), &p.foundKey},
-		{"money.lookup.not-found", c.LookupNotFound, expr.AsBool(), &p.notFound},
-	} {
-		if !has && rule.text != "" {
-			wrong(rule.setting, "has no effect without money.lookup.path")
-			continue
+	compile := func(setting, text string, option expr.Option) *vm.Program {
+		if !has && text != "" {
+			wrong.add(setting, "has no effect without money.lookup.path")
+			return nil
 		}
-		*rule.program = compile(rule.setting, rule.text, replyEnv{}, rule.option, has)
+		return wrong.compile(setting, text, replyEnv{}, option, has)
 	}
+	p.found = compile("money.lookup.found", c.LookupFound, expr.AsBool())
+	p.foundKey = compile("money.lookup.transaction-key", c.LookupTransactionKey, expr.AsAny())
+	p.notFound = compile("money.lookup.not-found", c.LookupNotFound, expr.AsBool())
 }
 
-func (p *custom) openSignature(compile func(string, string, any, expr.Option, bool) *vm.Program, wrong func(string, string, ...any), log obs.Log) {
+func (p *custom) openSignature(wrong *mistakes, log obs.Log) {
 	c := p.with
 	signs := slices.ContainsFunc(p.headers, func(h [2]string) bool { return strings.Contains(h[1], "{signature}") })
 	if (c.Signature != "") != signs || (c.Signature != "") != (c.SignatureKeyFile != "") {
-		wrong("money.request.signature", "belongs together with money.request.signature-key-file and a header that has {signature}: set all or none")
+		wrong.add("money.request.signature", "belongs together with money.request.signature-key-file and a header that has {signature}: set all or none")
 		return
 	}
 	if c.SignatureEncoding != "hex" && c.SignatureEncoding != "base64" {
-		wrong("money.request.signature-encoding", "must be hex or base64")
+		wrong.add("money.request.signature-encoding", "must be hex or base64")
 	}
-	p.sign = compile("money.request.signature", c.Signature, signEnv{}, expr.AsKind(reflect.String), false)
+	p.sign = wrong.compile("money.request.signature", c.Signature, signEnv{}, expr.AsKind(reflect.String), false)
 	if p.sign == nil {
 		return
 	}
 	report := log.Streak("signature key unusable, keeping the last one", "signature key usable again")
 	secret, err := service.NewReloaded(tokenMaxAge, func() (string, error) { return readToken(c.SignatureKeyFile) }, func(err error) { report(err) })
 	if err != nil {
-		wrong("money.request.signature-key-file", "%s", strings.TrimPrefix(err.Error(), "money.token-file "))
+		wrong.add("money.request.signature-key-file", "%s", strings.TrimPrefix(err.Error(), "money.token-file "))
 		return
 	}
 	p.secret = secret
 }
 
 // tryOut compares keys, and makes requests of unusual charges.
-func (p *custom) tryOut(wrong func(string, string, ...any)) {
+func (p *custom) tryOut(wrong *mistakes) {
 	if err := p.checkKeys(); err != nil {
-		wrong("money.request.key", "%v", err)
+		wrong.add("money.request.key", "%v", err)
 		return
 	}
-	for _, voucher := range []string{"", "V\"}\n"} {
-		ch := Charge{PromotionID: 1<<63 - 1, TargetID: 0, UserID: "u \"'\\\n{é", Amount: 1, VoucherCode: voucher}
-		t := reward.Point
-		if voucher != "" {
-			t, ch.Currency = reward.Voucher, "EUR"
+	for _, t := range []reward.PromotionType{reward.Point, reward.Voucher} {
+		ch := Charge{PromotionID: 1<<63 - 1, TargetID: 0, UserID: "u \"'\\\n{é", Amount: 1}
+		if t == reward.Voucher {
+			ch.VoucherCode, ch.Currency = "V\"}\n", "EUR"
 		}
 		if _, err := p.request(ch, t, time.Now()); err != nil && !errors.Is(err, errNotInPath) {
-			wrong("money.request.body", "cannot be made for a charge of type %s: %v", t, err)
+			wrong.add("money.request.body", "cannot be made for a charge of type %s: %v", t, err)
 			return
 		}
 	}
@@ -317,10 +310,23 @@ func (p *custom) checkKeys() error {
 // literalIDs returns IDs whose keys may be equal because of the digits that the key's
 // expression adds itself.
 func (p *custom) literalIDs() []int64 {
-	found := digits{}
-	node := p.key.Node()
-	ast.Walk(&node, found)
-	found.between(p.with.Key)
+	found := map[string]bool{}
+	note := func(text string) {
+		for _, d := range digitsText.FindAllString(text, -1) {
+			found[d] = true
+		}
+	}
+	eachNode(p.key, func(node ast.Node) {
+		switch n := node.(type) {
+		case *ast.StringNode:
+			note(n.Value)
+		case *ast.IntegerNode:
+			note(strconv.Itoa(n.Value))
+		case *ast.ConstantNode:
+			note(fmt.Sprint(n.Value))
+		}
+	})
+	note(digitsBetween(p.with.Key))
 	var ids []int64
 	add := func(text string) {
 		if id, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -342,46 +348,28 @@ func (p *custom) literalIDs() []int64 {
 	return ids
 }
 
-// digits collects the digits that stand together in the literals of an expression.
-type digits map[string]bool
-
 var digitsText = regexp.MustCompile(`[0-9]+`)
 
-// Visit implements ast.Visitor.
-func (d digits) Visit(node *ast.Node) {
-	text := ""
-	switch n := (*node).(type) {
-	case *ast.StringNode:
-		text = n.Value
-	case *ast.IntegerNode:
-		text = strconv.Itoa(n.Value)
-	case *ast.ConstantNode:
-		text = fmt.Sprint(n.Value)
-	}
-	for _, found := range digitsText.FindAllString(text, -1) {
-		d[found] = true
-	}
-}
-
-// between adds the digits that the expression puts between the two IDs, possibly from
+// digitsBetween returns the digits that the expression puts between the two IDs, possibly from
 // several literals. It leaves out hashes, which would hide them.
-func (d digits) between(key string) {
+func digitsBetween(key string) (digits string) {
 	const promotion, target = "7203685477580314159", "7161803398874989485"
 	same := func(args ...any) (any, error) { return args[0], nil }
 	program, err := expr.Compile(key, append(slices.Clone(customOptions), expr.Env(keyEnv{}),
 		expr.Function("uuid", same, new(func(string) string)), expr.Function("hash", same, new(func(string, int) string)))...)
 	if err != nil {
-		return
+		return ""
 	}
 	value, err := expr.Run(program, keyEnv{PromotionID: promotion, TargetID: target})
 	if err != nil {
-		return
+		return ""
 	}
 	for _, order := range []string{promotion + "([0-9]+)" + target, target + "([0-9]+)" + promotion} {
 		for _, found := range regexp.MustCompile(order).FindAllStringSubmatch(fmt.Sprint(value), -1) {
-			d[found[1]] = true
+			digits += found[1] + " "
 		}
 	}
+	return digits
 }
 
 // customOptions hold what expressions may not do, and the functions they have in
@@ -443,12 +431,12 @@ var (
 	keyText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~:@=,-]{0,199}$`)
 )
 
-func checkPlaces(path, setting string, known []string, wrong func(string, string, ...any)) {
+func (m *mistakes) checkPlaces(setting, path string, known []string) {
 	if !literalPath.MatchString(place.ReplaceAllString(path, "x")) {
-		wrong(setting, "must begin with / and be a path as in a URL, with placeholders such as {key}")
+		m.add(setting, "must begin with / and be a path as in a URL, with placeholders such as {key}")
 	}
 	for _, name := range unknownPlaces(path, known) {
-		wrong(setting, "has the unknown placeholder {%s}; it may have {%s}", name, strings.Join(known, "}, {"))
+		m.add(setting, "has the unknown placeholder {%s}; it may have {%s}", name, strings.Join(known, "}, {"))
 	}
 }
 
@@ -462,8 +450,7 @@ func unknownPlaces(text string, known []string) []string {
 	return unknown
 }
 
-func readHeaders(text string, wrong func(string, string, ...any)) [][2]string {
-	const setting = "money.request.headers"
+func (m *mistakes) readHeaders(setting, text string) [][2]string {
 	var headers [][2]string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -474,14 +461,14 @@ func readHeaders(text string, wrong func(string, string, ...any)) [][2]string {
 		name, value = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
 		switch {
 		case !ok || !headerName.MatchString(name) || value == "" || strings.ContainsFunc(value, unicode.IsControl):
-			wrong(setting, "must have a \"Name: value\" per line")
+			m.add(setting, "must have a \"Name: value\" per line")
 		case slices.Contains(ourHeaders, name) && name != "Idempotency-Key":
-			wrong(setting, "must not have %s, which each call sets itself", name)
+			m.add(setting, "must not have %s, which each call sets itself", name)
 		case slices.ContainsFunc(headers, func(h [2]string) bool { return h[0] == name }):
-			wrong(setting, "has %s twice", name)
+			m.add(setting, "has %s twice", name)
 		}
 		for _, unknown := range unknownPlaces(value, headerPlaces) {
-			wrong(setting, "has the unknown placeholder {%s}; it may have {%s}. Other values belong into the body", unknown, strings.Join(headerPlaces, "}, {"))
+			m.add(setting, "has the unknown placeholder {%s}; it may have {%s}. Other values belong into the body", unknown, strings.Join(headerPlaces, "}, {"))
 		}
 		headers = append(headers, [2]string{name, value})
 	}
@@ -491,24 +478,27 @@ func readHeaders(text string, wrong func(string, string, ...any)) [][2]string {
 // errNotInPath means that a value of a charge must not be in a path.
 var errNotInPath = errors.New("contains characters that must not be in the path of a URL")
 
+// replace replaces the placeholders of a text.
+func replace(text string, value func(name string) string) string {
+	return place.ReplaceAllStringFunc(text, func(match string) string { return value(match[1 : len(match)-1]) })
+}
+
 // fill replaces the placeholders of a path. A value in front of the query must not
 // be able to name another path.
 func fill(path string, values map[string]string) (string, error) {
 	var failed error
 	before, query, hasQuery := strings.Cut(path, "?")
-	before = place.ReplaceAllStringFunc(before, func(name string) string {
-		value := values[name[1:len(name)-1]]
+	before = replace(before, func(name string) string {
+		value := values[name]
 		if value == "" || value == "." || value == ".." || strings.ContainsAny(value, `/\`) || strings.ContainsFunc(value, unicode.IsControl) {
-			failed = fmt.Errorf("%s %w", name, errNotInPath)
+			failed = fmt.Errorf("{%s} %w", name, errNotInPath)
 		}
 		return url.PathEscape(value)
 	})
 	if !hasQuery {
 		return before, failed
 	}
-	return before + "?" + place.ReplaceAllStringFunc(query, func(name string) string {
-		return url.QueryEscape(values[name[1:len(name)-1]])
-	}), failed
+	return before + "?" + replace(query, func(name string) string { return url.QueryEscape(values[name]) }), failed
 }
 
 func (p *custom) keyOf(promotion reward.PromotionID, target reward.TargetID) (string, error) {
@@ -523,13 +513,24 @@ func (p *custom) keyOf(promotion reward.PromotionID, target reward.TargetID) (st
 	return key, nil
 }
 
+// valuesOf returns what placeholders stand for in every request of a payout.
+func (p *custom) valuesOf(promotion reward.PromotionID, target reward.TargetID) (map[string]string, error) {
+	key, err := p.keyOf(promotion, target)
+	return map[string]string{"key": key, "promotionId": promotion.String(), "targetId": target.String()}, err
+}
+
 func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (request, error) {
-	key, err := p.keyOf(ch.PromotionID, ch.TargetID)
+	values, err := p.valuesOf(ch.PromotionID, ch.TargetID)
 	if err != nil {
 		return request{}, err
 	}
+	values["type"], values["userId"], values["voucherCode"] = string(t), ch.UserID, ch.VoucherCode
+	q := request{method: p.with.Method, customKey: values["key"], answerMax: answerMax}
+	if q.path, err = fill(p.with.Path, values); err != nil {
+		return request{}, err
+	}
 	env := chargeEnv{
-		Key: key, PromotionID: ch.PromotionID.String(), TargetID: ch.TargetID.String(), Type: string(t),
+		Key: values["key"], PromotionID: values["promotionId"], TargetID: values["targetId"], Type: string(t),
 		UserID: ch.UserID, Amount: int(ch.Amount), Currency: ch.Currency, VoucherCode: ch.VoucherCode,
 	}
 	if known := false; ch.Currency != "" {
@@ -537,22 +538,14 @@ func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (requ
 			env.Digits = -1 // decimal refuses it
 		}
 	}
-	path, err := fill(p.with.Path, map[string]string{
-		"key": key, "promotionId": env.PromotionID, "targetId": env.TargetID, "type": env.Type, "userId": env.UserID, "voucherCode": env.VoucherCode,
-	})
-	if err != nil {
-		return request{}, err
-	}
-	value, err := expr.Run(p.body, env)
+	body, err := expr.Run(p.body, env)
 	if err != nil {
 		return request{}, shortError(err)
 	}
-	body, err := encode(value)
-	if err != nil {
+	if q.body, err = encode(body); err != nil {
 		return request{}, err
 	}
-	q := request{method: p.with.Method, path: path, customKey: key, body: body, answerMax: answerMax}
-	q.headers, err = p.sendHeaders(q, key, ch.PromotionID, ch.TargetID, string(t), now)
+	q.headers, err = p.sendHeaders(q, values, now)
 	return q, err
 }
 
@@ -569,27 +562,24 @@ func encode(value any) ([]byte, error) {
 }
 
 func (p *custom) lookupRequest(promotion reward.PromotionID, target reward.TargetID, now time.Time) (request, error) {
-	key, err := p.keyOf(promotion, target)
+	values, err := p.valuesOf(promotion, target)
 	if err != nil {
 		return request{}, err
 	}
-	path, err := fill(p.with.LookupPath, map[string]string{"key": key, "promotionId": promotion.String(), "targetId": target.String()})
-	if err != nil {
+	q := request{method: http.MethodGet, customKey: values["key"], answerMax: answerMax}
+	if q.path, err = fill(p.with.LookupPath, values); err != nil {
 		return request{}, err
 	}
-	q := request{method: http.MethodGet, path: path, customKey: key, answerMax: answerMax}
-	q.headers, err = p.sendHeaders(q, key, promotion, target, "", now)
+	q.headers, err = p.sendHeaders(q, values, now)
 	return q, err
 }
 
-// sendHeaders returns the headers of a request. They have no values that a payout
-// could choose.
-func (p *custom) sendHeaders(q request, key string, promotion reward.PromotionID, target reward.TargetID, kind string, now time.Time) (http.Header, error) {
-	values := map[string]string{
-		"key": key, "promotionId": promotion.String(), "targetId": target.String(), "type": kind, "timestamp": strconv.FormatInt(now.Unix(), 10),
-	}
+// sendHeaders returns the headers of a request. headerPlaces leaves out the values that
+// a payout could choose.
+func (p *custom) sendHeaders(q request, values map[string]string, now time.Time) (http.Header, error) {
+	values["timestamp"] = strconv.FormatInt(now.Unix(), 10)
 	if p.sign != nil {
-		text, err := expr.Run(p.sign, signEnv{Method: q.method, Path: p.base + q.path, Body: string(q.body), Timestamp: values["timestamp"], Key: key})
+		text, err := expr.Run(p.sign, signEnv{Method: q.method, Path: p.base + q.path, Body: string(q.body), Timestamp: values["timestamp"], Key: q.customKey})
 		if err != nil {
 			return nil, shortError(err)
 		}
@@ -601,7 +591,7 @@ func (p *custom) sendHeaders(q request, key string, promotion reward.PromotionID
 	}
 	headers := http.Header{}
 	for _, h := range p.headers {
-		headers.Set(h[0], place.ReplaceAllStringFunc(h[1], func(name string) string { return values[name[1:len(name)-1]] }))
+		headers.Set(h[0], replace(h[1], func(name string) string { return values[name] }))
 	}
 	return headers, nil
 }
@@ -680,20 +670,13 @@ func textOf(program *vm.Program, env replyEnv, limit int) string {
 }
 
 func (p *custom) classify(r reply, key string, now time.Time) Answer {
-	env := r.env(key)
-	b := readBody(r.body)
+	env, b := r.env(key), readBody(r.body)
 	a := Answer{
-		Class: reward.AnswerUnknown, Status: r.status, Code: textOf(p.code, env, codeMax), Message: textOf(p.message, env, textMax),
-		RetryAfter: parseRetryAfter(r.retryAfter, now),
+		Class: reward.AnswerUnknown, Status: r.status, RetryAfter: parseRetryAfter(r.retryAfter, now), Message: textOf(p.message, env, textMax),
+		Code: cmp.Or(textOf(p.code, env, codeMax), string(b.Code), fmt.Sprintf("HTTP_%d", r.status)),
 	}
 	if a.Message == "" || r.cut {
 		a.Message = r.message(b)
-	}
-	if a.Code == "" {
-		a.Code = string(b.Code)
-	}
-	if a.Code == "" {
-		a.Code = fmt.Sprintf("HTTP_%d", r.status)
 	}
 	switch {
 	case matches(p.paid, env):
