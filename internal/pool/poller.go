@@ -96,7 +96,7 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	if err != nil {
 		return nil, true, err
 	}
-	return p.take(entries, "", commanded), true, nil
+	return p.take(entries, false, commanded), true, nil
 }
 
 // reads returns read requests for all consumers that have capacity.
@@ -258,7 +258,7 @@ func (p *Pool) claimSome(ctx context.Context) (items []*Item, full bool, err err
 	p.claimFrom = claimed.Next
 	full = err == nil && len(claimed.Entries) >= asked
 	p.claimDue.Store(full)
-	return p.take(claimed.Entries, consumer, commanded), full, err
+	return p.take(claimed.Entries, true, commanded), full, err
 }
 
 // lockFetch waits until no other read or claim is in progress, and reports false

@@ -319,7 +319,7 @@ func (p *Pool) sinceStart() time.Duration { return time.Since(p.startedAt) }
 // take counts entries as pending, and returns their items. Their leases begin when the
 // command was sent, by sinceStart, so that this pool never believes that a lease lasts
 // longer than the server does.
-func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Duration) []*Item {
+func (p *Pool) take(entries []queue.Entry, claimed bool, commanded time.Duration) []*Item {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -332,12 +332,7 @@ func (p *Pool) take(entries []queue.Entry, claimedBy string, commanded time.Dura
 		index[c.name] = i
 	}
 	for i, e := range entries {
-		if claimedBy != "" {
-			e.Consumer = claimedBy
-		}
-		it := &Item{
-			Entry: e, Stream: p.stream, Claimed: claimedBy != "", pool: p, readCtx: p.readCtx, consumer: index[e.Consumer],
-		}
+		it := &Item{Entry: e, Stream: p.stream, Claimed: claimed, pool: p, readCtx: p.readCtx, consumer: index[e.Consumer]}
 		it.leaseEnd.Store(leaseEnd)
 		p.items[it] = struct{}{}
 		c := &p.consumers[it.consumer]
