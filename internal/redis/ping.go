@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -86,7 +85,6 @@ func nodeWell(ctx context.Context, node rueidis.Client) error {
 	if err != nil {
 		return err
 	}
-	info = strings.TrimPrefix(info, "txt:") // RESP3 begins verbatim text with its format
 	if state := InfoValue(info, "cluster_state"); state != "ok" {
 		return fmt.Errorf("cluster_state is %q", state)
 	}

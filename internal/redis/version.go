@@ -43,9 +43,10 @@ func CheckVersion(info string) error {
 	return nil
 }
 
-// InfoValue returns the value of a line name:value, or "" if there is none.
+// InfoValue returns the value of a line name:value, or "" if there is none. RESP3 begins
+// verbatim text with its format.
 func InfoValue(info, name string) string {
-	for line := range strings.Lines(info) {
+	for line := range strings.Lines(strings.TrimPrefix(info, "txt:")) {
 		if v, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(v)
 		}

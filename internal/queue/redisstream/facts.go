@@ -112,7 +112,6 @@ func (n *NodeInspection) read(ctx context.Context, node rueidis.Client, prefix s
 	}
 	if n.Cluster {
 		if cluster, err := node.Do(ctx, node.B().ClusterInfo().Build()).ToString(); err == nil {
-			cluster = strings.TrimPrefix(cluster, "txt:") // RESP3 begins verbatim text with its format
 			n.ClusterState = redis.InfoValue(cluster, "cluster_state")
 			n.SlotsServed, _ = strconv.Atoi(redis.InfoValue(cluster, "cluster_slots_ok"))
 		}
