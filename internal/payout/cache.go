@@ -273,8 +273,7 @@ func (c *StatusCache) Status(id reward.PromotionID) (reward.PromotionStatus, tim
 // currency returns the currency of a promotion. It is false unless the view has the
 // promotion as RUNNING: a DRAFT's currency can change.
 func (c *StatusCache) currency(id reward.PromotionID) (string, bool) {
-	now, _ := c.view.Get()
-	if v := now.views[id]; v != nil && v.Status == reward.Running {
+	if v := c.Views()[id]; v != nil && v.Status == reward.Running {
 		return v.Currency, true
 	}
 	return "", false
@@ -282,8 +281,7 @@ func (c *StatusCache) currency(id reward.PromotionID) (string, bool) {
 
 // job returns what the governor must know about a promotion's calls.
 func (c *StatusCache) job(id reward.PromotionID) governor.Job {
-	now, _ := c.view.Get()
-	if v := now.views[id]; v != nil {
+	if v := c.Views()[id]; v != nil {
 		return governor.Job{PromotionID: id, Weight: v.Weight, RatePerSecond: v.RatePerSecond}
 	}
 	return governor.Job{PromotionID: id}

@@ -331,9 +331,7 @@ func (s *shared) runs(ctx context.Context, id reward.PromotionID) bool {
 func (s *shared) pause(ctx context.Context, id reward.PromotionID, reason string) bool {
 	defer s.cache.Hint()
 	log := s.cfg.Log.For(obs.Processor)
-	_, err := s.rows.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
-	})
+	err := s.movePaused(ctx, id, reason)
 	switch {
 	case err == nil:
 		log.Error("promotion paused", errors.New(reason), "promotion_id", id)
@@ -344,6 +342,14 @@ func (s *shared) pause(ctx context.Context, id reward.PromotionID, reason string
 		log.Warn("pausing promotion failed", err, "promotion_id", id)
 	}
 	return false
+}
+
+// movePaused makes a RUNNING promotion PAUSED.
+func (s *shared) movePaused(ctx context.Context, id reward.PromotionID, reason string) error {
+	_, err := s.rows.PromotionMove(ctx, store.PromotionMoveParams{
+		ID: id, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
+	})
+	return err
 }
 
 // ownCapacity returns how many entries this instance's queue may hold for a promotion in

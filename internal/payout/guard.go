@@ -206,14 +206,11 @@ func (g *Guard) failureRate(v store.PromotionView) (failed, of int64) {
 }
 
 func (g *Guard) pause(ctx context.Context, v store.PromotionView, reason string) error {
-	_, err := g.rows.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: v.ID, From: []reward.PromotionStatus{reward.Running}, To: reward.Paused, Reason: reason, Now: time.Now(),
-	})
-	if err != nil {
-		return err
+	err := g.movePaused(ctx, v.ID, reason)
+	if err == nil {
+		g.paused(v.ID, reason)
 	}
-	g.paused(v.ID, reason)
-	return nil
+	return err
 }
 
 // paused forgets a promotion that was paused: if it is resumed, it starts with an empty

@@ -178,8 +178,7 @@ func (p *parking) tried(id reward.PromotionID, part []finished, err error) (left
 		if ofRows(err) && !errors.Is(err, store.ErrLocked) {
 			l.size = max(len(part)/2, 1)
 		}
-		var broken *store.ConstraintError
-		if l.failures >= stuckAfter && errors.As(err, &broken) {
+		if l.failures >= stuckAfter && urgency(err) == 0 {
 			pause = whyStuck(id, err)
 		}
 	}
@@ -213,9 +212,8 @@ func (p *parking) report() {
 }
 
 func urgency(err error) int {
-	var broken *store.ConstraintError
-	switch {
-	case errors.As(err, &broken):
+	switch _, broken := errors.AsType[*store.ConstraintError](err); {
+	case broken:
 		return 0
 	case errors.Is(err, store.ErrLocked):
 		return 1
@@ -230,9 +228,8 @@ func ofRows(err error) bool { return urgency(err) < 2 || reward.KindOf(err) == r
 // whyStuck says why outcomes of a promotion cannot be recorded, and what to do.
 func whyStuck(id reward.PromotionID, err error) string {
 	what := fmt.Sprintf("outcomes of promotion %s cannot be recorded: ", id)
-	var broken *store.ConstraintError
-	switch {
-	case errors.As(err, &broken):
+	switch broken, known := errors.AsType[*store.ConstraintError](err); {
+	case known:
 		return what + fmt.Sprintf("its rows or counts violate the constraint %s of the database; run largesse reconcile --promotion %s --repair, then resume it", broken.Constraint, id)
 	case errors.Is(err, store.ErrLocked):
 		return what + "another session holds a lock on its rows; find it with pg_locks and pg_stat_activity, and end it"
