@@ -157,9 +157,6 @@ func (c *Client) Close() {
 	c.transport.CloseIdleConnections()
 }
 
-// InFlight returns the number of calls in flight.
-func (c *Client) InFlight() int { return len(c.slots) }
-
 var chargePaths = map[reward.PromotionType]string{reward.Point: "/v1/points/charge", reward.Voucher: "/v1/vouchers/charge"}
 
 func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, error) {
