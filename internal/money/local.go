@@ -105,8 +105,8 @@ func (l *Local) Close() {
 }
 
 func (l *Local) chargeOnce(ctx context.Context, t reward.PromotionType, c Charge, check CheckFunc) Answer {
-	if err := acquireLocal(ctx, l.charges, l.cfg.Timeout); err != nil {
-		return notAcquired(err)
+	if full := l.acquire(ctx, l.charges); full != nil {
+		return *full
 	}
 	gate := &localGate{check: check}
 	if err := check(); err != nil {
@@ -127,8 +127,8 @@ func (l *Local) chargeOnce(ctx context.Context, t reward.PromotionType, c Charge
 
 func (l *Local) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
 	key := reward.IdempotencyKey(p, t)
-	if err := acquireLocal(ctx, l.lookups, l.cfg.Timeout); err != nil {
-		return LookupResult{Answer: notAcquired(err)}
+	if full := l.acquire(ctx, l.lookups); full != nil {
+		return LookupResult{Answer: *full}
 	}
 	r, cause := l.run(ctx, l.lookups, func(ctx context.Context) (string, error) { return l.called.Lookup(ctx, key) })
 	a := r.answer(cause)
@@ -146,32 +146,27 @@ func (l *Local) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.T
 	return LookupResult{Answer: a}
 }
 
-// acquireLocal waits for a free slot. Calls that do not return would otherwise
-// be started without end.
-func acquireLocal(ctx context.Context, slots chan struct{}, wait time.Duration) error {
+// acquire waits for a free slot, for at most Timeout, or returns the answer to the call.
+// Calls that do not return would otherwise be started without end.
+func (l *Local) acquire(ctx context.Context, slots chan struct{}) *Answer {
 	select {
 	case slots <- struct{}{}:
 		return nil
 	default:
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(l.cfg.Timeout)
 	defer timer.Stop()
+	code, err := CodeStopped, error(nil)
 	select {
 	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
 	case <-timer.C:
-		return errLocalFull
+		code, err = CodeNotConnected, errLocalFull // the provider's fault, not ours
 	}
-}
-
-func notAcquired(err error) Answer {
-	code := CodeStopped
-	if errors.Is(err, errLocalFull) {
-		code = CodeNotConnected // the provider's fault, not ours
-	}
-	return unsent(code, fmt.Errorf("not sent, waited for a free call: %w", err))
+	a := unsent(code, fmt.Errorf("not sent, waited for a free call: %w", err))
+	return &a
 }
 
 // run runs f, whose slot is taken, for at most Timeout. cause is why the
