@@ -165,7 +165,7 @@ func (c *Client) chargeRequest(t reward.PromotionType, ch Charge) (request, erro
 	}
 	body, err := json.Marshal(ch)
 	key := reward.IdempotencyKey(ch.PromotionID, ch.TargetID)
-	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body, answerMax: answerMax}, err
+	return request{method: http.MethodPost, path: chargePaths[t], key: key, body: body}, err
 }
 
 func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer {
@@ -185,7 +185,7 @@ func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Char
 }
 
 func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
-	q := request{method: http.MethodGet, path: "/v1/transactions/" + reward.IdempotencyKey(p, t), answerMax: answerMax}
+	q := request{method: http.MethodGet, path: "/v1/transactions/" + reward.IdempotencyKey(p, t)}
 	if c.custom != nil {
 		if c.custom.with.LookupPath == "" {
 			return LookupResult{Answer: Answer{Class: reward.AnswerUnknown, Code: CodeNoLookup, Message: errNoLookup.Error(), Err: errNoLookup}}
@@ -208,7 +208,7 @@ func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.
 // Probe posts a body that no payout has, to learn how the provider handles it. An
 // empty key sends none.
 func (c *Client) Probe(ctx context.Context, path, key string, body []byte) Answer {
-	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, answerMax: answerMax, page: true})
+	r, failure := c.do(ctx, request{method: http.MethodPost, path: path, key: key, body: body, page: true})
 	if failure != nil {
 		return *failure
 	}
@@ -222,7 +222,7 @@ type request struct {
 	body         []byte      // charges only
 	headers      http.Header // in addition
 	check        CheckFunc
-	answerMax    int64 // maximum bytes read of the response's body
+	answerMax    int64 // maximum bytes read of the body, if not the usual answerMax
 	page         bool  // a page of a list, whose duration does not count as a charge's
 }
 
@@ -274,7 +274,7 @@ func (c *Client) do(ctx context.Context, q request) (reply, *Answer) {
 	}
 	c.signer.sign(req.Header)
 
-	r, err := c.exchange(req, q.answerMax)
+	r, err := c.exchange(req, cmp.Or(q.answerMax, answerMax))
 	span.SetInt("http.response.status_code", int64(r.status))
 	var refused error
 	sent, refused = call.end()

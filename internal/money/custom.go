@@ -525,7 +525,7 @@ func (p *custom) request(ch Charge, t reward.PromotionType, now time.Time) (requ
 		return request{}, err
 	}
 	values["type"], values["userId"], values["voucherCode"] = string(t), ch.UserID, ch.VoucherCode
-	q := request{method: p.with.Method, customKey: values["key"], answerMax: answerMax}
+	q := request{method: p.with.Method, customKey: values["key"]}
 	if q.path, err = fill(p.with.Path, values); err != nil {
 		return request{}, err
 	}
@@ -566,7 +566,7 @@ func (p *custom) lookupRequest(promotion reward.PromotionID, target reward.Targe
 	if err != nil {
 		return request{}, err
 	}
-	q := request{method: http.MethodGet, customKey: values["key"], answerMax: answerMax}
+	q := request{method: http.MethodGet, customKey: values["key"]}
 	if q.path, err = fill(p.with.LookupPath, values); err != nil {
 		return request{}, err
 	}
