@@ -106,7 +106,7 @@ func (s *Server) charge(w http.ResponseWriter, r *http.Request, voucher bool) {
 		refuse(w, http.StatusUnsupportedMediaType, "NOT_JSON", "Content-Type must be application/json")
 		return
 	}
-	raw, err := readAll(w, r)
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "MALFORMED", "the body cannot be read")
 		return

@@ -36,7 +36,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -372,8 +371,4 @@ type problem struct {
 
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	writeJSON(w, status, problem{Code: code, Message: message})
-}
-
-func readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
 }
