@@ -1,14 +1,17 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
@@ -42,9 +45,9 @@ func TestActsOfStaffAreCounted(t *testing.T) {
 		}
 
 		b.store.fail("AuditBegin", reward.NewError(reward.KindUnavailable, reward.CodeUnavailable, "no rows"))
-		time.Sleep(actsWindow + time.Second)
+		time.Sleep(tallyWindow + time.Second)
 		b.store.fail("AuditBegin", nil)
-		time.Sleep(actsWindow)
+		time.Sleep(tallyWindow)
 		synctest.Wait()
 		got := map[string]bool{}
 		for _, l := range b.audit(t) {
@@ -78,7 +81,7 @@ func TestRefusedChangesAreCounted(t *testing.T) {
 		start("admin")
 		b.jsonAs(t, "operator", "POST", "/v1/promotions", `{"id":7,"name":"x","type":"POINT"}`).want(t, http.StatusCreated)
 		b.jsonAs(t, "operator", "PATCH", "/v1/promotions/8", `{"name":"x"}`).want(t, http.StatusNotFound)
-		time.Sleep(actsWindow + time.Second)
+		time.Sleep(tallyWindow + time.Second)
 		start("operator")
 		synctest.Wait()
 		got := map[string]int{}
@@ -121,11 +124,14 @@ func TestChangesMadeInPartHaveEntries(t *testing.T) {
 // the audit.
 func TestActsOfManyTemplates(t *testing.T) {
 	t.Parallel()
-	var s acts
+	b := setup(t)
+	ctx := context.WithValue(t.Context(), callerKey{}, caller{Principal: auth.Principal{Role: auth.RoleIssuer}})
 	for n := range actsMax + 5 {
-		s.add(act{operation: "issue-coupon", template: reward.TemplateID(n + 1)}, 1, time.Now())
+		b.api.acted(ctx, "issue-coupon", reward.TemplateID(n+1))
 	}
-	if rest := s.counts[act{operation: "issue-coupon"}]; rest != 5 || len(s.counts) != actsMax+1 {
-		t.Errorf("%d share an entry, of %d", rest, len(s.counts))
+	counted := b.api.acts.take(true)
+	rest := slices.IndexFunc(counted, func(t tally) bool { return t.note != "" })
+	if len(counted) != actsMax+1 || rest < 0 || counted[rest].n != 5 || counted[rest].Action != "issue-coupon" {
+		t.Errorf("%d entries, the shared one is number %d", len(counted), rest)
 	}
 }

@@ -166,9 +166,9 @@ type API struct {
 	uploads  chan struct{} // holds one token per upload that is read
 	reads    *readLimits
 	shoppers chan struct{} // holds one token per read of a shopper that runs
-	refusals *refusals
+	refusals *tallies
+	acts     *tallies
 	held     *heldAnswers
-	acts     *acts
 	shown    shownCodes
 	// overviews are shared by all callers.
 	overviews overviews
@@ -196,11 +196,11 @@ func New(cfg Config) *API {
 		uploads: make(chan struct{}, cfg.UploadsMost),
 		reads:   newReadLimits(cfg.ReadsPerCaller), shoppers: make(chan struct{}, shopperReads),
 	}
-	a.refusals, a.acts, a.held = newRefusals(a), &acts{api: a}, newHeldAnswers(cfg.HeldMost)
+	a.refusals, a.acts, a.held = newTallies(a.writeRefusals), newTallies(a.writeActs), newHeldAnswers(cfg.HeldMost)
 	a.Router = web.NewRouter(web.RouterConfig{
 		Title: Title, Version: cfg.Version, Gate: a.admit, TrustedProxies: cfg.TrustedProxies,
 		Refused: func(r *http.Request, operation string, status int) {
-			a.refusals.record(r.Context(), accessRefusal{operation: operation, status: status, caller: callerOf(r.Context()).Principal})
+			a.countRefusal(r.Context(), operation, status, callerOf(r.Context()).Principal, "")
 		},
 		Metrics: cfg.Metrics, Tracer: cfg.Tracer, Log: cfg.Log,
 	})

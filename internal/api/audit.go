@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -30,7 +31,7 @@ const (
 // audited makes a change and records it in the audit: an entry before the change, and its
 // end afterwards, with the status ok unless it fails. If the entry cannot be written, the
 // change is not made. An entry without an end means that the change may have been made.
-// Entries of changes that were refused beyond refusedMax are dropped, and acts counts them,
+// Entries of changes that were refused beyond refusedMax are dropped and counted,
 // unless the error is partly.
 func (a *API) audited(ctx context.Context, operation, detail string, ok int, change func() error) error {
 	c := callerOf(ctx)
@@ -46,9 +47,11 @@ func (a *API) audited(ctx context.Context, operation, detail string, ok int, cha
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
 		defer cancel()
 		var err error
-		if status/100 == 4 && !changed && a.acts.refusedOften(c.Principal) {
+		if status/100 == 4 && !changed && a.refusedOften(line) {
 			if err = a.cfg.Rows.AuditDrop(ctx, line.ID); err == nil {
-				a.acts.add(act{caller: c.Principal, operation: operation, status: status, code: code}, 1, line.At)
+				one := event{AuditLine: lineOf(c.Principal), note: fmt.Sprintf("refused, beyond the first %d of the minute", refusedMax)}
+				one.Action, one.Status, one.Code = operation, status, code
+				a.countAct(one, 1, line.At)
 			}
 		} else {
 			err = a.cfg.Rows.AuditEnd(ctx, line.ID, status, code, time.Now())

@@ -1,17 +1,14 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/largesse/largesse/internal/auth"
-	"github.com/largesse/largesse/internal/service"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -19,53 +16,18 @@ import (
 const (
 	// refusalAction is the action of refusals in the audit. No operation has this ID.
 	refusalAction = "refused-access"
-	// refusalWindow is the time in which equal refusals become one entry. The first one
-	// gets an entry at once, and those that follow get one together at the end.
-	refusalWindow = time.Minute
 	// refusalKinds limits the different refusals of a group and a window that get
-	// their own entries. All others of the group together get one.
+	// their own entries: the first one at once, and those that follow together at the end.
+	// All others of the group together get one.
 	refusalKinds = 20
 )
 
-// accessRefusal describes requests that were refused because of who sent them. It contains
-// nothing that a caller could vary without end, but the address.
-type accessRefusal struct {
-	operation string         // ID of the operation; "" if none was looked for
-	status    int            // HTTP status of the response
-	caller    auth.Principal // zero: the caller is not authenticated
-	key       string         // part of a wrong API key that may be shown; "": none
-	address   string         // of the client
-}
-
-type refusalCount struct {
-	accessRefusal
-	requestID string // of the first one
-	first     time.Time
-	n         int64
-	written   bool // the first one is in the audit
-}
-
-// refusalGroup counts the refusals of a group of callers in a window. Those beyond
-// refusalKinds have the zero key.
-type refusalGroup map[accessRefusal]*refusalCount
-
-// refusals writes refused requests to the audit and the log, however many there are: at
-// most 2 × refusalKinds + 1 entries per group and window. Until Start, it only counts them in the
-// metrics. It is safe for concurrent use.
-type refusals struct {
-	service.Base
-	api  *API
-	hint service.Hint
-
-	mu sync.Mutex // protects what follows
-	// staff are callers with a role. All others are strangers, shoppers too: they can
-	// be so many that nobody would see what the staff does.
-	staff, strangers refusalGroup
-}
-
-func newRefusals(a *API) *refusals {
-	return &refusals{api: a, hint: service.NewHint(), staff: make(refusalGroup), strangers: make(refusalGroup)}
-}
+// The groups of refusals. Staff are callers with a role. All others are strangers, shoppers
+// too: they can be so many that nobody would see what the staff does.
+const (
+	ofStaff = iota
+	ofStrangers
+)
 
 // refuse records the refusal of a request by the gate.
 func (a *API) refuse(r *http.Request, operation string, p auth.Principal, token string, err error) {
@@ -78,108 +40,50 @@ func (a *API) refuse(r *http.Request, operation string, p auth.Principal, token 
 	if operation == "get-me" && r.Header.Get("Authorization") == "" {
 		return
 	}
-	from := accessRefusal{operation: operation, status: problem.Status, caller: p}
+	var key string
 	if p == (auth.Principal{}) && auth.IsKeyText(token) {
-		from.key = strings.ToValidUTF8(auth.KeySecret(token).Prefix(), "")
+		key = strings.ToValidUTF8(auth.KeySecret(token).Prefix(), "")
 	}
 	guessed := problem.Status == http.StatusTooManyRequests && p == (auth.Principal{})
 	if guessed || problem.Status == http.StatusUnauthorized || problem.Status == http.StatusForbidden {
-		a.refusals.record(r.Context(), from)
+		a.countRefusal(r.Context(), operation, problem.Status, p, key)
 	}
 }
 
-func (s *refusals) record(ctx context.Context, r accessRefusal) {
-	s.api.cfg.Metrics.Refused(r.status)
-	r.address = web.ClientAddress(ctx)
+// countRefusal counts a request that was refused because of who sent it, in the metrics and
+// for the audit and the log: these get at most 2 × refusalKinds + 1 entries per group and
+// window. An event has nothing that a caller could vary without end, but the address.
+// operation is "" if none was looked for.
+func (a *API) countRefusal(ctx context.Context, operation string, status int, p auth.Principal, key string) {
+	a.cfg.Metrics.Refused(status)
+	one := event{AuditLine: lineOf(p), key: key}
+	one.Action, one.Subject, one.Address, one.Status = refusalAction, operation, web.ClientAddress(ctx), status
+	kind := ofStrangers
+	if slices.Contains(staff, p.Role) {
+		kind = ofStaff
+	}
+	rest := event{AuditLine: store.AuditLine{Action: refusalAction}, note: "various callers and operations"}
+	s := a.refusals
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.strangers
-	if slices.Contains(staff, r.caller.Role) {
-		g = s.staff
+	t := s.groups[kind].count(one, refusalKinds, rest, 1, time.Now())
+	if t.Code == "" {
+		t.Status, t.Code = status, refusalCode(status)
 	}
-	if g[r] == nil && len(g) >= refusalKinds {
-		if g[accessRefusal{}] == nil {
-			g[accessRefusal{}] = &refusalCount{accessRefusal: accessRefusal{status: r.status}, first: time.Now(), written: true}
-		}
-		r = accessRefusal{}
-	}
-	if g[r] == nil {
-		g[r] = &refusalCount{accessRefusal: r, requestID: web.RequestID(ctx), first: time.Now()}
-		defer s.hint.Give()
-	}
-	g[r].n++
-}
-
-// Start writes what is recorded in the background, and the rest at Stop.
-func (s *refusals) Start(ctx context.Context) {
-	s.Base.Start(ctx, func(ctx context.Context) {
-		window := time.NewTicker(refusalWindow)
-		defer window.Stop()
-		for {
-			select {
-			case <-s.hint:
-				s.write(ctx, s.take(false))
-			case <-window.C:
-				s.write(ctx, s.take(true))
-			case <-ctx.Done():
-				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditEndTimeout)
-				defer cancel()
-				s.write(last, s.take(true))
-				return
-			}
-		}
-	})
-}
-
-// take returns the refusals that are new in this window. At the end of the window, it returns
-// the repeats of each refusal, and begins another window.
-func (s *refusals) take(ended bool) []refusalCount {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var counts []refusalCount
-	for _, g := range []refusalGroup{s.staff, s.strangers} {
-		for _, c := range g {
-			if ended || !c.written {
-				counts = append(counts, *c)
-				c.written, c.n = true, 0
-			}
-		}
-		if ended {
-			clear(g)
-		}
-	}
-	return counts
-}
-
-func (s *refusals) write(ctx context.Context, counts []refusalCount) {
-	slices.SortFunc(counts, func(a, b refusalCount) int { return cmp.Or(a.first.Compare(b.first), cmp.Compare(a.n, b.n)) })
-	for _, c := range counts {
-		if c.n == 0 {
-			continue
-		}
-		line := c.line()
-		line.ID = s.api.cfg.IDs.Next()
-		s.api.log.Warn("access refused", errors.New(http.StatusText(c.status)), "status", c.status, "actor", line.Actor, "client", line.Address,
-			"operation", c.operation, "key", c.key, "count", c.n, "request_id", c.requestID)
-		err := s.api.cfg.Rows.AuditBegin(ctx, line)
-		if err == nil {
-			err = s.api.cfg.Rows.AuditEnd(ctx, line.ID, c.status, refusalCode(c.status), time.Now())
-		}
-		if err != nil {
-			s.api.log.Warn("recording refused access failed", err, "count", c.n)
-		}
+	if t.note == "" && t.requestID == "" {
+		t.requestID = web.RequestID(ctx)
+		s.hint.Give()
 	}
 }
 
-func (c refusalCount) line() store.AuditLine {
-	detail := countDetail{Count: c.n, Key: c.key}
-	if c.operation == "" && c.address == "" {
-		detail.Note = "various callers and operations"
+func (a *API) writeRefusals(ctx context.Context, counted []tally) {
+	for _, t := range counted {
+		a.log.Warn("access refused", errors.New(http.StatusText(t.Status)), "status", t.Status, "actor", t.Actor, "client", t.Address,
+			"operation", t.Subject, "key", t.key, "count", t.n, "request_id", t.requestID)
+		if err := a.recordTally(ctx, t); err != nil {
+			a.log.Warn("recording refused access failed", err, "count", t.n)
+		}
 	}
-	line := lineOf(c.caller)
-	line.At, line.Action, line.Subject, line.Detail = c.first, refusalAction, c.operation, detail.text()
-	line.RequestID, line.Address = c.requestID, c.address
-	return line
 }
 
 func refusalCode(status int) string {

@@ -113,7 +113,7 @@ func TestRefusalsAreRecorded(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(refusalWindow)
+		time.Sleep(tallyWindow)
 		synctest.Wait()
 		b.api.Stop()
 		lines := entries()
