@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/largesse/largesse/internal/config"
@@ -15,6 +16,11 @@ import (
 // every payout is looked up before it is charged. New instances do so immediately,
 // and running ones within ten seconds. MarkRestored returns the time of the mark.
 func MarkRestored(ctx context.Context, cfg config.Config) (time.Time, error) {
+	if cfg.Database.URL == "" {
+		if err := parts.CheckDataDir(cfg.Data.Dir, os.Getuid()); err != nil {
+			return time.Time{}, err
+		}
+	}
 	s, err := parts.OpenStore(ctx, cfg, "doctor", nil, obs.Log{})
 	if err != nil {
 		return time.Time{}, err

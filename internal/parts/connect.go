@@ -6,7 +6,6 @@ package parts
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
 	"github.com/largesse/largesse/internal/auth"
@@ -64,15 +63,13 @@ func MoneyConfig(cfg config.Config, log obs.Log) money.Config {
 }
 
 // OpenStore opens the configured database without migrating it. m counts its calls,
-// unless it is nil. The caller must close it.
+// unless it is nil. The caller must close it. An embedded database is in data.dir, which
+// the caller has checked: see CheckDataDir.
 func OpenStore(ctx context.Context, cfg config.Config, instance string, m *obs.Metrics, log obs.Log) (*rows.Tables, error) {
 	if cfg.Database.URL != "" {
 		pc := PostgresConfig(cfg, instance, log)
 		pc.Metrics = m
 		return postgres.Open(ctx, pc)
-	}
-	if err := CheckDataDir(cfg.Data.Dir, os.Getuid()); err != nil {
-		return nil, err
 	}
 	return sqlite.OpenWith(ctx, SQLitePath(cfg), cfg.Database.ReadConnections, m)
 }

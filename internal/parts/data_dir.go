@@ -52,7 +52,7 @@ func (u *UnusableError) Error() string { return u.Found + ": " + u.Advice }
 // uid and root decides what the files are: by a symbolic link there, an instance would
 // write to any file that it may write to. It looks at everything that instances store
 // there, and at no other file. A missing directory is usable: MakeDataDir creates it.
-// Both serve and doctor ask it, before they open anything in data.dir.
+// Every command asks it, before it opens anything in data.dir.
 func CheckDataDir(dir string, uid int) error {
 	link, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
