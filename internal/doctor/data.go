@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -43,28 +42,24 @@ func lookAtAccess(dir string) Check {
 func lookAtDir(dir string) Check {
 	c := passed("data", "data.dir %s is writable and not in use", dir)
 	if err := parts.CheckDataDir(dir, os.Getuid()); err != nil {
-		c.Found = oneLine(err)
 		if u, ok := errors.AsType[*parts.UnusableError](err); ok {
-			c.Found = u.Found
-			return c.but(CheckFail, "%s", u.Advice)
+			return c.saying("%s", u.Found).but(CheckFail, "%s", u.Advice)
 		}
-		return c.but(CheckFail, "let this user read it, or set data.dir to another directory")
+		return c.saying("%s", oneLine(err)).but(CheckFail, "let this user read it, or set data.dir to another directory")
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		c.Found = fmt.Sprintf("data.dir %s does not exist yet; the first start creates it", dir)
 		if err := tryDir(existing(dir)); err != nil {
-			c.Found = fmt.Sprintf("data.dir %s does not exist and cannot be created: %s", dir, oneLine(err))
-			return c.but(CheckFail, "create it, let this user write to its parent directory, or set data.dir to another directory")
+			return c.saying("data.dir %s does not exist and cannot be created: %s", dir, oneLine(err)).
+				but(CheckFail, "create it, let this user write to its parent directory, or set data.dir to another directory")
 		}
-		return c
+		return c.saying("data.dir %s does not exist yet; the first start creates it", dir)
 	}
 	holder, err := parts.LockHolder(dir)
 	if err != nil {
-		c.Found = oneLine(err)
-		return c.but(CheckWarn, "check the file manually: an instance must be able to lock it")
+		return c.saying("%s", oneLine(err)).but(CheckWarn, "check the file manually: an instance must be able to lock it")
 	}
 	if holder != "" {
-		c.Found = fmt.Sprintf("data.dir %s is in use by %s", dir, holder)
+		return c.saying("data.dir %s is in use by %s", dir, holder)
 	}
 	return c
 }

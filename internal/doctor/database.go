@@ -36,8 +36,7 @@ func lookAtDatabase(ctx context.Context, cfg config.Config, version string) []Ch
 		return []Check{passed(unfit.Check, "%s", unfit.Found).but(CheckFail, "%s", unfit.Advice)}
 	}
 	if err != nil {
-		return []Check{passed("database", "%s", reason(ctx, err)).
-			but(CheckFail, "%s", databaseAdvice(err))}
+		return []Check{passed("database", "%s", reason(ctx, err)).but(CheckFail, "%s", databaseAdvice(err))}
 	}
 	if facts.SchemaVersion != facts.SchemaKnown || facts.Encoding != "UTF8" {
 		return judgePostgres(facts, 1, cfg) // the schema has the instances, and no database of another encoding opens
@@ -80,10 +79,10 @@ func judgeSQLite(path string, f sqlite.Inspection) []Check {
 	c := passed("database", "SQLite at %s has no damage", path)
 	switch {
 	case f.Fault != "":
-		c.Found = fmt.Sprintf("SQLite at %s is damaged: %s", path, f.Fault)
-		c = c.but(CheckFail, "restore it and its -wal and -shm files from one backup, and check the disk")
+		c = c.saying("SQLite at %s is damaged: %s", path, f.Fault).
+			but(CheckFail, "restore it and its -wal and -shm files from one backup, and check the disk")
 	case !f.Checked:
-		c.Found = fmt.Sprintf("SQLite at %s is readable; it is too large for a complete check within %s", path, checkTimeout)
+		c = c.saying("SQLite at %s is readable; it is too large for a complete check within %s", path, checkTimeout)
 	}
 	return append([]Check{c, judgeSchema(f.SchemaVersion, f.SchemaKnown)}, judgeCodes(f.CodesMissing)...)
 }
@@ -92,11 +91,11 @@ func judgeSchema(version, known int64) Check {
 	c := passed("database.schema", "version %d, the version of this program", version)
 	switch {
 	case version > known:
-		c.Found = fmt.Sprintf("version %d; this program knows version %d, so a newer one migrated it", version, known)
-		return c.but(CheckFail, "run the newer version of largesse")
+		return c.saying("version %d; this program knows version %d, so a newer one migrated it", version, known).
+			but(CheckFail, "run the newer version of largesse")
 	case version < known:
-		c.Found = fmt.Sprintf("version %d; this program needs version %d", version, known)
-		return c.but(CheckWarn, "run largesse migrate, or let serve migrate it at the start")
+		return c.saying("version %d; this program needs version %d", version, known).
+			but(CheckWarn, "run largesse migrate, or let serve migrate it at the start")
 	}
 	return c
 }
@@ -119,18 +118,17 @@ func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Ch
 	writes := passed("database.writes", "accepts writes")
 	switch {
 	case f.InRecovery:
-		writes.Found = "the server is a standby and accepts no writes"
-		writes = writes.but(CheckFail, "set database.url to the primary, or promote this server")
+		writes = writes.saying("the server is a standby and accepts no writes").but(CheckFail, "set database.url to the primary, or promote this server")
 	case f.ReadOnly:
-		writes.Found = "sessions are read-only (default_transaction_read_only = on)"
-		writes = writes.but(CheckFail, "turn it off for this user or database: ALTER ROLE … SET default_transaction_read_only = off")
+		writes = writes.saying("sessions are read-only (default_transaction_read_only = on)").
+			but(CheckFail, "turn it off for this user or database: ALTER ROLE … SET default_transaction_read_only = off")
 	}
 
 	schema := judgeSchema(f.SchemaVersion, f.SchemaKnown)
 	switch {
 	case f.Schema == "":
-		schema.Found = "no schema of the search path exists"
-		schema = schema.but(CheckFail, "create one with CREATE SCHEMA …, or name another one in database.url: ?search_path=…")
+		schema = schema.saying("no schema of the search path exists").
+			but(CheckFail, "create one with CREATE SCHEMA …, or name another one in database.url: ?search_path=…")
 	case f.SchemaVersion < f.SchemaKnown && !f.MayCreate:
 		schema.Found += fmt.Sprintf(", and this user may not create tables in schema %s", f.Schema)
 		schema = schema.but(CheckFail, "GRANT CREATE ON SCHEMA %s TO …, or run largesse migrate as its owner", f.Schema)
@@ -138,8 +136,8 @@ func judgePostgres(f postgres.Inspection, instances int, cfg config.Config) []Ch
 
 	durability := passed("database.durability", "commits are on disk before they are acknowledged")
 	if len(f.Unsafe) > 0 {
-		durability.Found = strings.Join(f.Unsafe, ", ")
-		durability = durability.but(CheckWarn, "turn it on: a power failure can lose outcomes, and then a payout is charged twice unless the Money API still remembers its key")
+		durability = durability.saying("%s", strings.Join(f.Unsafe, ", ")).
+			but(CheckWarn, "turn it on: a power failure can lose outcomes, and then a payout is charged twice unless the Money API still remembers its key")
 	}
 	return []Check{
 		version, encoding, writes, schema, judgeClock("database.clock", "the clock of the database is", f.Clock, cfg),
@@ -198,19 +196,12 @@ func judgeCodes(missing []reward.TemplateID) []Check {
 		return nil
 	}
 	var names []string
-	for _, id := range missing[:min(len(missing), lostShown)] {
+	for _, id := range missing {
 		names = append(names, id.String())
 	}
-	c := passed("coupons.codes", "too few imported codes are left for the quantity of template %s", strings.Join(names, ", "))
-	if more := len(missing) - lostShown; more > 0 {
-		c.Found += fmt.Sprintf(" and %d more", more)
-	}
-	return []Check{c.but(CheckWarn, "import more codes with largesse template codes ID FILE, or lower the quantity; largesse template show ID shows how many are missing")}
+	return []Check{passed("coupons.codes", "too few imported codes are left for the quantity of template %s", listed(names, ", ", " and")).
+		but(CheckWarn, "import more codes with largesse template codes ID FILE, or lower the quantity; largesse template show ID shows how many are missing")}
 }
-
-// lostShown is the number of lost instances, of reasons of degraded ones, or of
-// templates that a check names.
-const lostShown = 5
 
 // judgeInstances returns a check for the running instances, one for those that are
 // degraded, and one for the instances that ended without a shutdown, if there are any.
@@ -235,16 +226,13 @@ func judgeInstances(all []store.Instance, version string) []Check {
 	case len(names) == 0:
 		running.Found = "no instance is running"
 	case len(others) > 0:
-		running.Found = fmt.Sprintf("this is version %s, but %s", version, strings.Join(others, ", "))
-		running = running.but(CheckWarn, "update all instances to one version; different versions are normal only during an update")
+		running = running.saying("this is version %s, but %s", version, strings.Join(others, ", ")).
+			but(CheckWarn, "update all instances to one version; different versions are normal only during an update")
 	}
 	checks := []Check{running}
 	if len(degraded) > 0 {
-		c := passed("instances.degraded", "%s", strings.Join(degraded[:min(len(degraded), lostShown)], "; "))
-		if more := len(degraded) - lostShown; more > 0 {
-			c.Found += fmt.Sprintf("; and %d more", more)
-		}
-		checks = append(checks, c.but(CheckWarn, "follow the reasons; /readyz of each instance and GET /v1/instances show them all"))
+		checks = append(checks, passed("instances.degraded", "%s", listed(degraded, "; ", "; and")).
+			but(CheckWarn, "follow the reasons; /readyz of each instance and GET /v1/instances show them all"))
 	}
 	if len(lost) > 0 {
 		checks = append(checks, judgeLost(lost))
@@ -255,12 +243,9 @@ func judgeInstances(all []store.Instance, version string) []Check {
 func judgeLost(lost []store.Instance) Check {
 	slices.SortStableFunc(lost, func(a, b store.Instance) int { return b.SeenAt.Compare(a.SeenAt) })
 	var said []string
-	for _, i := range lost[:min(len(lost), lostShown)] {
+	for _, i := range lost {
 		said = append(said, fmt.Sprintf("%s was last seen at %s", i.Name, i.SeenAt.UTC().Format(time.RFC3339)))
 	}
-	c := passed("instances.lost", "%d ended without a shutdown: %s", len(lost), strings.Join(said, ", "))
-	if more := len(lost) - len(said); more > 0 {
-		c.Found += fmt.Sprintf(", and %d more", more)
-	}
-	return c.but(CheckWarn, "find the cause in their logs (killed, out of memory, or cut off from the database); other instances took over their work, and each one is removed from this list a day after it was last seen")
+	return passed("instances.lost", "%d ended without a shutdown: %s", len(lost), listed(said, ", ", ", and")).
+		but(CheckWarn, "find the cause in their logs (killed, out of memory, or cut off from the database); other instances took over their work, and each one is removed from this list a day after it was last seen")
 }

@@ -35,8 +35,15 @@ type Check struct {
 	Advice string      `json:"advice,omitempty"` // what to do; "" if ok
 }
 
+// passed, saying and but make a Check: it is ok, and says what was found; it says something
+// else; it is not ok, and says what to do.
 func passed(name, found string, args ...any) Check {
 	return Check{Name: name, Status: CheckOK, Found: fmt.Sprintf(found, args...)}
+}
+
+func (c Check) saying(found string, args ...any) Check {
+	c.Found = fmt.Sprintf(found, args...)
+	return c
 }
 
 func (c Check) but(status CheckStatus, advice string, args ...any) Check {
@@ -146,7 +153,7 @@ func judgeClock(name, subject string, clock service.Clock, cfg config.Config) Ch
 	// A difference within half the round trip or a millisecond has no reliable
 	// direction: the next check may show the opposite.
 	if within := clock.Ahead.Abs() + clock.RoundTrip/2; clock.Skew() == 0 || within <= time.Millisecond {
-		c.Found = fmt.Sprintf("%s the same as this machine's, within %s", subject, max(rounded(within), time.Millisecond))
+		c = c.saying("%s the same as this machine's, within %s", subject, max(rounded(within), time.Millisecond))
 	}
 	switch skew := clock.Skew(); {
 	case skew > limit:
@@ -166,6 +173,18 @@ func rounded(d time.Duration) time.Duration {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(10 * time.Microsecond)
+}
+
+// listShown is the number of instances, reasons or templates that a check names.
+const listShown = 5
+
+// listed joins the first texts, and says behind rest how many more there are.
+func listed(texts []string, between, rest string) string {
+	list := strings.Join(texts[:min(len(texts), listShown)], between)
+	if more := len(texts) - listShown; more > 0 {
+		list += fmt.Sprintf("%s %d more", rest, more)
+	}
+	return list
 }
 
 // reason returns one line that says why a part could not be checked.

@@ -182,10 +182,10 @@ func TestJudgeInstances(t *testing.T) {
 	troubled := slices.Clone(same)
 	troubled[1].Troubles = []obs.Trouble{{Part: obs.PartProvider, Reason: "the provider does not answer"}}
 	onlyBut(t, judgeInstances(troubled, "v1"), CheckWarn, "instances.degraded")
-	for range lostShown {
+	for range listShown {
 		troubled = append(troubled, troubled[1])
 	}
-	want := "b-1: the provider does not answer" + strings.Repeat("; b-1: the provider does not answer", lostShown-1) + "; and 1 more"
+	want := "b-1: the provider does not answer" + strings.Repeat("; b-1: the provider does not answer", listShown-1) + "; and 1 more"
 	if checks := judgeInstances(troubled, "v1"); checks[1].Found != want {
 		t.Errorf("%+v", checks)
 	}
@@ -218,7 +218,7 @@ func TestJudgeCodes(t *testing.T) {
 		t.Errorf("%+v", checks)
 	}
 	var templates []reward.CouponTemplate
-	for id := range reward.TemplateID(lostShown + 2) {
+	for id := range reward.TemplateID(listShown + 2) {
 		templates = append(templates, reward.CouponTemplate{ID: id + 1, TotalQuantity: 5, CodesImported: 6, IssuedTotal: 5, Live: 3})
 	}
 	checks := judgeCodes(missingCodes(templates))

@@ -99,14 +99,12 @@ func judgeCertificate(name string, from, until, now time.Time) Check {
 	const renew = "replace the file; running instances load the new one automatically"
 	switch left := until.Sub(now); {
 	case left <= 0:
-		c.Found = fmt.Sprintf("%s expired on %s", name, day)
-		return c.but(CheckFail, renew)
+		return c.saying("%s expired on %s", name, day).but(CheckFail, renew)
 	case from.After(now):
-		c.Found = fmt.Sprintf("%s is not valid before %s", name, from.UTC().Format(time.RFC3339))
-		return c.but(CheckFail, "check the clock of this machine, or use another certificate until then")
+		return c.saying("%s is not valid before %s", name, from.UTC().Format(time.RFC3339)).
+			but(CheckFail, "check the clock of this machine, or use another certificate until then")
 	case left <= expiresSoon:
-		c.Found = fmt.Sprintf("%s expires on %s", name, day)
-		return c.but(CheckWarn, renew)
+		return c.saying("%s expires on %s", name, day).but(CheckWarn, renew)
 	}
 	return c
 }

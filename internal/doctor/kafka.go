@@ -69,11 +69,11 @@ func kafkaAdvice(err error, c config.Kafka) string {
 func judgeKafka(f bus.Inspection) []Check {
 	brokers := passed("kafka", "%d of %d brokers respond, one of them within %s", f.Brokers-len(f.Silent), f.Brokers, rounded(f.RoundTrip))
 	if f.Brokers == 1 {
-		brokers.Found = fmt.Sprintf("1 broker responds within %s", rounded(f.RoundTrip))
+		brokers = brokers.saying("1 broker responds within %s", rounded(f.RoundTrip))
 	}
 	if len(f.Silent) > 0 {
-		brokers.Found = fmt.Sprintf("%d of %d brokers cannot be reached at their advertised address: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", "))
-		brokers = brokers.but(CheckFail, "check that they run, and that this machine can reach the addresses in advertised.listeners")
+		brokers = brokers.saying("%d of %d brokers cannot be reached at their advertised address: %s", len(f.Silent), f.Brokers, strings.Join(f.Silent, ", ")).
+			but(CheckFail, "check that they run, and that this machine can reach the addresses in advertised.listeners")
 	}
 	return append([]Check{brokers}, judgeTopics(f)...)
 }

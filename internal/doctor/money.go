@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -17,8 +16,7 @@ func lookAtMoney(ctx context.Context, cfg config.Config) []Check {
 	if cfg.Money.URL == "" {
 		c := passed("money", "money.url is not set, and the roles of this instance do not need it")
 		if slices.Contains(cfg.Roles, config.RolePayout) {
-			c.Found = "money.url is not set"
-			c = c.but(CheckFail, "set money.url to the provider's Money API, or start a simulated one with: largesse moneysim")
+			c = c.saying("money.url is not set").but(CheckFail, "set money.url to the provider's Money API, or start a simulated one with: largesse moneysim")
 		}
 		return []Check{c}
 	}
@@ -44,9 +42,9 @@ func judgeMoney(l money.LookupResult, took, timeout time.Duration) Check {
 	c := passed("money", "the Money API responds to a lookup with %d within %s", status, rounded(took))
 	switch {
 	case status == 0:
-		c.Found = "the Money API does not respond"
+		c = c.saying("the Money API does not respond")
 		if l.Answer.Err != nil {
-			c.Found = fmt.Sprintf("the Money API does not respond: %s", oneLine(l.Answer.Err))
+			c = c.saying("the Money API does not respond: %s", oneLine(l.Answer.Err))
 		}
 		return c.but(CheckFail, "check that it runs and that money.url has the right scheme, host and port")
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

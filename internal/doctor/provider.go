@@ -133,15 +133,19 @@ func (t *trial) run() {
 	a := t.charge(first)
 	if a.Class == reward.AnswerPaid {
 		t.add(passed("charge", "a charge of %d to user %s is answered with transactionKey %s", checkAmount, reward.Quote(t.with.User), a.TransactionKey))
-		t.repeats(first, a.TransactionKey)
+		t.add(t.repeats(first, a.TransactionKey))
+		t.add(t.together())
+		t.add(t.otherBody(first, a.TransactionKey))
 		if t.looksUp() {
-			t.known(first, a.TransactionKey)
-			t.lostReply()
+			t.add(t.known(first, a.TransactionKey))
+			t.add(t.lostReply())
 		}
-		t.burst()
-		t.promotions(first, a.TransactionKey)
-		t.currencies()
-		t.voucher()
+		t.add(t.burst())
+		t.add(t.promotions(first, a.TransactionKey))
+		if len(t.payable.Currencies) > 0 {
+			t.add(t.currencies())
+		}
+		t.add(t.voucher())
 	} else {
 		t.add(passed("charge", "a charge to user %s is answered with %s", reward.Quote(t.with.User), described(a)).but(CheckFail, "%s", t.cure(a)))
 		if a.Class == reward.AnswerNotSent {
@@ -149,22 +153,22 @@ func (t *trial) run() {
 		}
 	}
 	if t.looksUp() {
-		t.stranger()
+		t.add(t.stranger())
 	}
-	t.refusals()
+	t.add(t.refusals())
 	if t.cfg.Money.Request.Path == "" {
-		t.malformed()
+		t.add(t.malformed())
 	}
-	t.credentials()
+	t.add(t.credentials())
 	if a.Class == reward.AnswerPaid {
 		service.Sleep(t.ctx, t.with.Wait-time.Since(began))
 		if t.looksUp() {
-			t.later(first, a.TransactionKey)
+			t.add(t.later(first, a.TransactionKey))
 		}
 		if t.cfg.Money.Request.Path == "" {
-			t.list()
+			t.add(t.list())
 		}
-		t.latency()
+		t.add(t.latency())
 	}
 }
 
@@ -208,39 +212,42 @@ func (t *trial) cure(a money.Answer) string {
 	return "see the log of the provider: it fails"
 }
 
-// repeats charges a key again: the same way, at the same time, and with another
-// body.
-func (t *trial) repeats(c money.Charge, key string) {
+// repeats charges a key again, the same way.
+func (t *trial) repeats(c money.Charge, key string) Check {
 	again := t.charge(c)
 	switch {
 	case again.Class != reward.AnswerPaid:
-		t.add(passed("repeat", "a repeated charge is answered with %s", described(again)).
-			but(CheckFail, "answer the same charge again with 200 and the same transactionKey, as often as it comes"))
+		return passed("repeat", "a repeated charge is answered with %s", described(again)).
+			but(CheckFail, "answer the same charge again with 200 and the same transactionKey, as often as it comes")
 	case again.TransactionKey != key:
-		t.add(passed("repeat", "a repeated charge is answered with transactionKey %s, the first one with %s", again.TransactionKey, key).
-			but(CheckFail, "pay once per Idempotency-Key: look the key up before you pay, in the same transaction, and answer a known one with its transactionKey"))
+		return passed("repeat", "a repeated charge is answered with transactionKey %s, the first one with %s", again.TransactionKey, key).
+			but(CheckFail, "pay once per Idempotency-Key: look the key up before you pay, in the same transaction, and answer a known one with its transactionKey")
 	default:
-		t.add(passed("repeat", "a repeated charge is answered with the same transactionKey"))
+		return passed("repeat", "a repeated charge is answered with the same transactionKey")
 	}
-	t.together()
+}
+
+// otherBody charges a key again with another body.
+func (t *trial) otherBody(c money.Charge, key string) Check {
 	other := c
 	other.Amount++
 	switch a := t.client.ChargePoint(t.ctx, other, nil); {
 	case a.Class == reward.AnswerPaid && a.TransactionKey != key:
-		t.add(passed("other-body", "the key with another amount is paid again, as %s", a.TransactionKey).
-			but(CheckFail, "pay once per Idempotency-Key, whatever the body: refuse a known key with another body by 422 and a JSON code"))
+		return passed("other-body", "the key with another amount is paid again, as %s", a.TransactionKey).
+			but(CheckFail, "pay once per Idempotency-Key, whatever the body: refuse a known key with another body by 422 and a JSON code")
 	case a.Class == reward.AnswerPaid:
-		t.add(passed("other-body", "the key with another amount is answered like the first charge").
-			but(CheckWarn, "refuse a known key with another body by 422 and a JSON code, so that two systems with the same keys are found"))
+		return passed("other-body", "the key with another amount is answered like the first charge").
+			but(CheckWarn, "refuse a known key with another body by 422 and a JSON code, so that two systems with the same keys are found")
 	case a.Class != reward.AnswerRefused:
-		t.add(passed("other-body", "the key with another amount is answered with %s", described(a)).
-			but(CheckWarn, "refuse a known key with another body by 422 and a JSON code"))
+		return passed("other-body", "the key with another amount is answered with %s", described(a)).
+			but(CheckWarn, "refuse a known key with another body by 422 and a JSON code")
 	default:
-		t.add(passed("other-body", "the key with another amount is refused with %s", described(a)))
+		return passed("other-body", "the key with another amount is refused with %s", described(a))
 	}
 }
 
-func (t *trial) together() {
+// together charges a key several times at once.
+func (t *trial) together() Check {
 	c := t.next()
 	answers := t.atOnce(slices.Repeat([]money.Charge{c}, checkTogether))
 	var keys []string
@@ -254,22 +261,22 @@ func (t *trial) together() {
 	})
 	switch {
 	case len(keys) > 1:
-		t.add(passed("concurrent", "%d charges at once with one key get %d transactionKeys", checkTogether, len(keys)).
-			but(CheckFail, "make the check of the key and the payment one step: a unique key in one transaction, or a lock; two calls with one key can arrive at the same moment"))
+		return passed("concurrent", "%d charges at once with one key get %d transactionKeys", checkTogether, len(keys)).
+			but(CheckFail, "make the check of the key and the payment one step: a unique key in one transaction, or a lock; two calls with one key can arrive at the same moment")
 	case odd >= 0 && answers[odd].Class == reward.AnswerRefused:
-		t.add(passed("concurrent", "of %d charges at once with one key, one is answered with %s", checkTogether, described(answers[odd])).
-			but(CheckFail, "let a charge wait while the same key is being paid, or answer 409 without a transactionKey: a refusal fails the payout"))
+		return passed("concurrent", "of %d charges at once with one key, one is answered with %s", checkTogether, described(answers[odd])).
+			but(CheckFail, "let a charge wait while the same key is being paid, or answer 409 without a transactionKey: a refusal fails the payout")
 	case odd >= 0 || len(keys) == 0:
-		t.add(passed("concurrent", "of %d charges at once with one key, one is answered with %s", checkTogether, described(answers[max(odd, 0)])).
-			but(CheckWarn, "let a charge wait while the same key is being paid, then answer with its transactionKey"))
+		return passed("concurrent", "of %d charges at once with one key, one is answered with %s", checkTogether, described(answers[max(odd, 0)])).
+			but(CheckWarn, "let a charge wait while the same key is being paid, then answer with its transactionKey")
 	default:
-		t.add(passed("concurrent", "%d charges at once with one key get one transactionKey", checkTogether))
+		return passed("concurrent", "%d charges at once with one key get one transactionKey", checkTogether)
 	}
 }
 
-func (t *trial) known(c money.Charge, key string) {
-	t.add(judgeKnown("lookup.known", t.lookup(c), key,
-		"find every charge by its Idempotency-Key as soon as it is made: after \"not found\", Largesse tells people that nothing was paid"))
+func (t *trial) known(c money.Charge, key string) Check {
+	return judgeKnown("lookup.known", t.lookup(c), key,
+		"find every charge by its Idempotency-Key as soon as it is made: after \"not found\", Largesse tells people that nothing was paid")
 }
 
 func judgeKnown(name string, found money.LookupResult, key, advice string) Check {
@@ -286,35 +293,35 @@ func judgeKnown(name string, found money.LookupResult, key, advice string) Check
 		but(CheckFail, `answer GET /v1/transactions/{key} with 200 and {"transactionKey": "…"}, or payouts in UNKNOWN can never be settled`)
 }
 
-func (t *trial) later(c money.Charge, key string) {
+func (t *trial) later(c money.Charge, key string) Check {
 	check := judgeKnown("lookup.later", t.lookup(c), key,
 		"never forget a charge: lookups must find it forever, also after a restart")
 	if a := t.charge(c); check.Status == CheckOK && (a.Class != reward.AnswerPaid || a.TransactionKey != key) {
 		check = passed("lookup.later", "%s later, the repeated charge is answered with %s", config.ShortDuration(t.with.Wait), described(a)).
 			but(CheckFail, "keep each Idempotency-Key for at least money.idempotency-window, which is %s", config.ShortDuration(t.cfg.Money.IdempotencyWindow))
 	}
-	t.add(check)
+	return check
 }
 
-func (t *trial) stranger() {
+func (t *trial) stranger() Check {
 	switch found := t.lookup(t.next()); {
 	case found.NotFound:
-		t.add(passed("lookup.unknown", "the lookup of an unknown key answers %s", described(found.Answer)))
+		return passed("lookup.unknown", "the lookup of an unknown key answers %s", described(found.Answer))
 	case found.Found:
-		t.add(passed("lookup.unknown", "the lookup of a key that was never charged answers %s", described(found.Answer)).
-			but(CheckFail, "answer 404 with a JSON code for a key that was not charged: with 200, payouts count as paid that nobody paid"))
+		return passed("lookup.unknown", "the lookup of a key that was never charged answers %s", described(found.Answer)).
+			but(CheckFail, "answer 404 with a JSON code for a key that was not charged: with 200, payouts count as paid that nobody paid")
 	case found.Answer.Status == http.StatusNotFound:
-		t.add(passed("lookup.unknown", "the lookup of an unknown key answers 404 without a JSON code").
-			but(CheckFail, `add a code to the 404, as {"code": "NOT_FOUND"}: without it, it could come from a proxy or a wrong path, and settles nothing`))
+		return passed("lookup.unknown", "the lookup of an unknown key answers 404 without a JSON code").
+			but(CheckFail, `add a code to the 404, as {"code": "NOT_FOUND"}: without it, it could come from a proxy or a wrong path, and settles nothing`)
 	default:
-		t.add(passed("lookup.unknown", "the lookup of an unknown key answers %s", described(found.Answer)).
-			but(CheckFail, "answer 404 with a JSON code for a key that was not charged, or payouts in UNKNOWN can never be settled"))
+		return passed("lookup.unknown", "the lookup of an unknown key answers %s", described(found.Answer)).
+			but(CheckFail, "answer 404 with a JSON code for a key that was not charged, or payouts in UNKNOWN can never be settled")
 	}
 }
 
 // lostReply stops waiting for the response to a charge, looks the charge up, and
 // makes it again, as Largesse does.
-func (t *trial) lostReply() {
+func (t *trial) lostReply() Check {
 	c := t.next()
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
@@ -327,16 +334,16 @@ func (t *trial) lostReply() {
 	after := t.lookup(c)
 	switch {
 	case again.Class != reward.AnswerPaid:
-		t.add(passed("lost-reply", "a charge whose response nobody read is answered with %s when it is repeated", described(again)).
-			but(CheckFail, "answer the same charge again with 200 and its transactionKey, also if the caller was gone the first time"))
+		return passed("lost-reply", "a charge whose response nobody read is answered with %s when it is repeated", described(again)).
+			but(CheckFail, "answer the same charge again with 200 and its transactionKey, also if the caller was gone the first time")
 	case before.Found && before.TransactionKey != again.TransactionKey:
-		t.add(passed("lost-reply", "the lookup finds transactionKey %s, and the repeated charge answers %s", before.TransactionKey, again.TransactionKey).
-			but(CheckFail, "pay once per Idempotency-Key, also if the caller was gone the first time"))
+		return passed("lost-reply", "the lookup finds transactionKey %s, and the repeated charge answers %s", before.TransactionKey, again.TransactionKey).
+			but(CheckFail, "pay once per Idempotency-Key, also if the caller was gone the first time")
 	case !after.Found || after.TransactionKey != again.TransactionKey:
-		t.add(passed("lost-reply", "the lookup after the repeated charge answers %s, the charge %s", described(after.Answer), again.TransactionKey).
-			but(CheckFail, "answer a lookup with the transactionKey of the charge"))
+		return passed("lost-reply", "the lookup after the repeated charge answers %s, the charge %s", described(after.Answer), again.TransactionKey).
+			but(CheckFail, "answer a lookup with the transactionKey of the charge")
 	default:
-		t.add(passed("lost-reply", "a charge whose response nobody read is found, and answered with the same transactionKey when it is repeated"))
+		return passed("lost-reply", "a charge whose response nobody read is found, and answered with the same transactionKey when it is repeated")
 	}
 }
 
@@ -350,7 +357,7 @@ func (t *trial) typical() time.Duration {
 }
 
 // burst makes charges at the same time, with a key each.
-func (t *trial) burst() {
+func (t *trial) burst() Check {
 	charges := make([]money.Charge, checkBurst)
 	for i := range charges {
 		charges[i] = t.next()
@@ -360,25 +367,22 @@ func (t *trial) burst() {
 	for _, a := range answers {
 		switch {
 		case a.Class == reward.AnswerThrottled:
-			t.add(passed("burst", "%d charges at once are throttled with %s", checkBurst, described(a)).
-				but(CheckWarn, "set money.rate-per-second or money.max-concurrency to what the provider accepts"))
-			return
+			return passed("burst", "%d charges at once are throttled with %s", checkBurst, described(a)).
+				but(CheckWarn, "set money.rate-per-second or money.max-concurrency to what the provider accepts")
 		case a.Class != reward.AnswerPaid:
-			t.add(passed("burst", "of %d charges at once, one is answered with %s", checkBurst, described(a)).but(CheckFail, "%s", t.cure(a)))
-			return
+			return passed("burst", "of %d charges at once, one is answered with %s", checkBurst, described(a)).but(CheckFail, "%s", t.cure(a))
 		case keys[a.TransactionKey]:
-			t.add(passed("burst", "two charges with different keys got the same transactionKey %s", a.TransactionKey).
-				but(CheckFail, "give every charge a transactionKey of its own: Largesse tells charges apart by it"))
-			return
+			return passed("burst", "two charges with different keys got the same transactionKey %s", a.TransactionKey).
+				but(CheckFail, "give every charge a transactionKey of its own: Largesse tells charges apart by it")
 		}
 		keys[a.TransactionKey] = true
 	}
-	t.add(passed("burst", "%d charges at once are paid", checkBurst))
+	return passed("burst", "%d charges at once are paid", checkBurst)
 }
 
 // promotions makes two charges under another promotion: with the target of the first
 // charge, and with IDs that make the digits of its key when they are joined.
-func (t *trial) promotions(first money.Charge, key string) {
+func (t *trial) promotions(first money.Charge, key string) Check {
 	same, joined := first, first
 	same.PromotionID /= 10
 	joined.PromotionID = same.PromotionID
@@ -393,40 +397,34 @@ func (t *trial) promotions(first money.Charge, key string) {
 		case a.Class == reward.AnswerPaid && a.TransactionKey != key:
 			continue
 		case a.Class == reward.AnswerPaid, a.Class == reward.AnswerRefused:
-			t.add(said.but(CheckFail, "keep the whole Idempotency-Key and compare it as text: these are two payouts, of which one would never be paid"))
+			return said.but(CheckFail, "keep the whole Idempotency-Key and compare it as text: these are two payouts, of which one would never be paid")
 		default:
-			t.add(said.but(CheckFail, "%s", t.cure(a)))
+			return said.but(CheckFail, "%s", t.cure(a))
 		}
-		return
 	}
-	t.add(passed("promotions", "charges with similar IDs are told apart"))
+	return passed("promotions", "charges with similar IDs are told apart")
 }
 
 // currencies charges in each currency of the settings but the first, in which all
 // other charges are.
-func (t *trial) currencies() {
-	if len(t.payable.Currencies) == 0 {
-		return
-	}
+func (t *trial) currencies() Check {
 	for _, code := range t.payable.Currencies[1:] {
 		c := t.next()
 		if c.Currency = code; code == reward.NoCurrency {
 			c.Currency = ""
 		}
 		if a := t.charge(c); a.Class != reward.AnswerPaid {
-			t.add(passed("currencies", "a charge in %s is answered with %s", code, described(a)).
-				but(CheckFail, "pay %s, or remove it from money.currencies", code))
-			return
+			return passed("currencies", "a charge in %s is answered with %s", code, described(a)).
+				but(CheckFail, "pay %s, or remove it from money.currencies", code)
 		}
 	}
-	t.add(passed("currencies", "charges in %s are paid", strings.Join(t.payable.Currencies, ", ")))
+	return passed("currencies", "charges in %s are paid", strings.Join(t.payable.Currencies, ", "))
 }
 
-func (t *trial) voucher() {
+func (t *trial) voucher() Check {
 	c := t.next()
 	if wrong := t.payable.Check(reward.Voucher, c.Currency); wrong != nil {
-		t.add(passed("voucher", "no voucher is given: the %s %s", wrong.Field, wrong.Detail))
-		return
+		return passed("voucher", "no voucher is given: the %s %s", wrong.Field, wrong.Detail)
 	}
 	c.VoucherCode = t.with.VoucherCode
 	a := t.client.ChargeVoucher(t.ctx, c, nil)
@@ -435,24 +433,22 @@ func (t *trial) voucher() {
 	case reward.AnswerPaid:
 		again := t.client.ChargeVoucher(t.ctx, c, nil)
 		if again.Class != reward.AnswerPaid || again.TransactionKey != a.TransactionKey {
-			t.add(passed("voucher", "a repeated voucher is answered with %s, the first one with transactionKey %s", described(again), a.TransactionKey).
-				but(CheckFail, "give a voucher once per Idempotency-Key, and answer the same again"))
-			return
+			return passed("voucher", "a repeated voucher is answered with %s, the first one with transactionKey %s", described(again), a.TransactionKey).
+				but(CheckFail, "give a voucher once per Idempotency-Key, and answer the same again")
 		}
-		t.add(passed("voucher", "a voucher is given, and the same when it is repeated"))
+		return passed("voucher", "a voucher is given, and the same when it is repeated")
 	case reward.AnswerRefused:
-		t.add(passed("voucher", "the voucher %s is refused with %s", reward.Quote(c.VoucherCode), described(a)).
-			but(CheckWarn, "name a voucher that may be given, with --voucher"))
+		return passed("voucher", "the voucher %s is refused with %s", reward.Quote(c.VoucherCode), described(a)).
+			but(CheckWarn, "name a voucher that may be given, with --voucher")
 	default:
-		t.add(passed("voucher", "a voucher is answered with %s", described(a)).
-			but(CheckWarn, "answer POST /v1/vouchers/charge like the charge of points, unless you have only promotions of type POINT"))
+		return passed("voucher", "a voucher is answered with %s", described(a)).
+			but(CheckWarn, "answer POST /v1/vouchers/charge like the charge of points, unless you have only promotions of type POINT")
 	}
 }
 
-func (t *trial) refusals() {
+func (t *trial) refusals() Check {
 	if t.with.RefuseUser == "" {
-		t.add(passed("refusal", "not checked").but(CheckWarn, "name a user that the provider refuses, with --refuse-user"))
-		return
+		return passed("refusal", "not checked").but(CheckWarn, "name a user that the provider refuses, with --refuse-user")
 	}
 	c := t.next()
 	c.UserID = t.with.RefuseUser
@@ -461,22 +457,22 @@ func (t *trial) refusals() {
 	said := passed("refusal", "user %s is answered with %s", reward.Quote(c.UserID), described(a))
 	switch {
 	case a.Class == reward.AnswerPaid:
-		t.add(said.but(CheckFail, "refuse this user, or name another one with --refuse-user"))
+		return said.but(CheckFail, "refuse this user, or name another one with --refuse-user")
 	case a.Class == reward.AnswerFailed, a.Class == reward.AnswerThrottled:
-		t.add(said.but(CheckFail, "refuse with 422 and a JSON code: a 5xx is charged again, up to money.max-retries times, and never counts as refused"))
+		return said.but(CheckFail, "refuse with 422 and a JSON code: a 5xx is charged again, up to money.max-retries times, and never counts as refused")
 	case a.Class == reward.AnswerMisconfigured:
-		t.add(said.but(CheckFail, `refuse with 422 and a JSON code, as {"code": "ACCOUNT_CLOSED"}: this pauses the whole promotion; or add the code to money.refusal-codes`))
+		return said.but(CheckFail, `refuse with 422 and a JSON code, as {"code": "ACCOUNT_CLOSED"}: this pauses the whole promotion; or add the code to money.refusal-codes`)
 	case a.Class != reward.AnswerRefused:
-		t.add(said.but(CheckFail, "refuse with 422 and a JSON code: this leaves open whether anything was paid"))
+		return said.but(CheckFail, "refuse with 422 and a JSON code: this leaves open whether anything was paid")
 	case found.Found:
-		t.add(passed("refusal", "the lookup of a refused charge answers %s", described(found.Answer)).
-			but(CheckFail, "answer 404 with a JSON code for a key that was refused: with 200, the payout counts as paid"))
+		return passed("refusal", "the lookup of a refused charge answers %s", described(found.Answer)).
+			but(CheckFail, "answer 404 with a JSON code for a key that was refused: with 200, the payout counts as paid")
 	default:
-		t.add(said)
+		return said
 	}
 }
 
-func (t *trial) malformed() {
+func (t *trial) malformed() Check {
 	c := t.next()
 	key := reward.IdempotencyKey(c.PromotionID, c.TargetID)
 	body := func(amount string) []byte {
@@ -494,23 +490,20 @@ func (t *trial) malformed() {
 		a := t.client.Probe(t.ctx, "/v1/points/charge", try.key, try.body)
 		switch {
 		case a.Class == reward.AnswerPaid:
-			t.add(passed("malformed", "%s is paid", try.what).but(CheckFail, "refuse it with 400 and a JSON code: it is somebody's mistake"))
-			return
+			return passed("malformed", "%s is paid", try.what).but(CheckFail, "refuse it with 400 and a JSON code: it is somebody's mistake")
 		case a.Class != reward.AnswerRefused && a.Class != reward.AnswerMisconfigured:
-			t.add(passed("malformed", "%s is answered with %s", try.what, described(a)).
-				but(CheckWarn, "refuse it with 400 and a JSON code: after this response, the same charge comes again"))
-			return
+			return passed("malformed", "%s is answered with %s", try.what, described(a)).
+				but(CheckWarn, "refuse it with 400 and a JSON code: after this response, the same charge comes again")
 		}
 	}
-	t.add(passed("malformed", "malformed charges are refused"))
+	return passed("malformed", "malformed charges are refused")
 }
 
-func (t *trial) credentials() {
+func (t *trial) credentials() Check {
 	own := t.cfg.Money.Credentials()
 	if own == (money.Credentials{CAFile: own.CAFile}) {
-		t.add(passed("credentials", "none are set, and none are needed").
-			but(CheckWarn, "let the provider ask for some, and set money.token-file, money.auth-header or money.client-cert: now everybody who can reach it can pay"))
-		return
+		return passed("credentials", "none are set, and none are needed").
+			but(CheckWarn, "let the provider ask for some, and set money.token-file, money.auth-header or money.client-cert: now everybody who can reach it can pay")
 	}
 	with := parts.MoneyConfig(t.cfg, obs.Log{})
 	for _, try := range []struct {
@@ -523,8 +516,7 @@ func (t *trial) credentials() {
 		with.Credentials = try.creds
 		client, err := money.New(with)
 		if err != nil {
-			t.add(passed("credentials", "%s", oneLine(err)).but(CheckFail, "correct that setting"))
-			return
+			return passed("credentials", "%s", oneLine(err)).but(CheckFail, "correct that setting")
 		}
 		c := t.next()
 		a := client.ChargePoint(t.ctx, c, nil)
@@ -532,20 +524,18 @@ func (t *trial) credentials() {
 		t.note(c, a, 0)
 		switch a.Class {
 		case reward.AnswerPaid:
-			t.add(passed("credentials", "a charge %s is paid", try.what).but(CheckFail, "check the credentials of each call, and answer 401 or 403"))
-			return
+			return passed("credentials", "a charge %s is paid", try.what).but(CheckFail, "check the credentials of each call, and answer 401 or 403")
 		case reward.AnswerMisconfigured, reward.AnswerNotSent:
 		default:
-			t.add(passed("credentials", "a charge %s is answered with %s", try.what, described(a)).
-				but(CheckFail, "answer 401 or 403, which pauses the promotion: after this response, payouts fail or are repeated when a credential expires"))
-			return
+			return passed("credentials", "a charge %s is answered with %s", try.what, described(a)).
+				but(CheckFail, "answer 401 or 403, which pauses the promotion: after this response, payouts fail or are repeated when a credential expires")
 		}
 	}
-	t.add(passed("credentials", "charges without credentials and with wrong ones are not accepted"))
+	return passed("credentials", "charges without credentials and with wrong ones are not accepted")
 }
 
 // list compares the provider's list, read in small pages, with the charges.
-func (t *trial) list() {
+func (t *trial) list() Check {
 	seen := map[reward.TargetID]money.ListedCharge{}
 	order := []reward.TargetID{}
 	pages, cursor := 0, ""
@@ -553,24 +543,20 @@ func (t *trial) list() {
 		page, err := t.client.ChargesUpTo(t.ctx, t.promotion, cursor, checkPage)
 		switch {
 		case errors.Is(err, money.ErrNoCharges):
-			t.add(passed("list", "the provider does not list its charges").
-				but(CheckWarn, "answer GET /v1/charges, so that Largesse compares both books while it pays"))
-			return
+			return passed("list", "the provider does not list its charges").
+				but(CheckWarn, "answer GET /v1/charges, so that Largesse compares both books while it pays")
 		case err != nil:
-			t.add(passed("list", "%s", oneLine(err)).but(CheckFail, "answer GET /v1/charges as docs/provider.md says, or with 404 if you have no list"))
-			return
+			return passed("list", "%s", oneLine(err)).but(CheckFail, "answer GET /v1/charges as docs/provider.md says, or with 404 if you have no list")
 		}
 		for _, c := range page.Charges {
 			before, twice := seen[c.TargetID]
 			switch {
 			case twice && before.TransactionKey != c.TransactionKey:
-				t.add(passed("list", "the key %s is listed as %s and as %s", reward.IdempotencyKey(c.PromotionID, c.TargetID), before.TransactionKey, c.TransactionKey).
-					but(CheckFail, "pay once per Idempotency-Key: this key was charged twice"))
-				return
+				return passed("list", "the key %s is listed as %s and as %s", reward.IdempotencyKey(c.PromotionID, c.TargetID), before.TransactionKey, c.TransactionKey).
+					but(CheckFail, "pay once per Idempotency-Key: this key was charged twice")
 			case twice:
-				t.add(passed("list", "the key %s is on two pages", reward.IdempotencyKey(c.PromotionID, c.TargetID)).
-					but(CheckFail, "begin each page after the last charge of the page before: Largesse takes a key that is listed twice for a second charge"))
-				return
+				return passed("list", "the key %s is on two pages", reward.IdempotencyKey(c.PromotionID, c.TargetID)).
+					but(CheckFail, "begin each page after the last charge of the page before: Largesse takes a key that is listed twice for a second charge")
 			}
 			seen[c.TargetID] = c
 			order = append(order, c.TargetID)
@@ -580,7 +566,7 @@ func (t *trial) list() {
 			break
 		}
 	}
-	t.add(t.judgeList(seen, order, pages))
+	return t.judgeList(seen, order, pages)
 }
 
 func (t *trial) judgeList(seen map[reward.TargetID]money.ListedCharge, order []reward.TargetID, pages int) Check {
@@ -615,11 +601,11 @@ func (t *trial) judgeList(seen map[reward.TargetID]money.ListedCharge, order []r
 	return passed("list", "%d charges on %d pages, each once and in order", len(order), pages)
 }
 
-func (t *trial) latency() {
+func (t *trial) latency() Check {
 	slowest, timeout := slices.Max(t.took), t.cfg.Money.Timeout
 	c := passed("latency", "charges take %s, the slowest of %d %s", rounded(t.typical()), len(t.took), rounded(slowest))
 	if slowest > timeout/2 {
 		c = c.but(CheckWarn, "answer faster, or raise money.timeout, which is %s: a charge that takes longer is looked up", config.ShortDuration(timeout))
 	}
-	t.add(c)
+	return c
 }

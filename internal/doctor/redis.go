@@ -51,8 +51,8 @@ func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {
 	}
 	wakes := passed("redis.wakes", "wake-ups can be received")
 	if f.NoSubscribe != nil {
-		wakes.Found = "wake-ups cannot be received: " + oneLine(f.NoSubscribe)
-		wakes = wakes.but(CheckFail, "let this user SUBSCRIBE to the channels with redis.key-prefix: %s", aclAdvice(cfg))
+		wakes = wakes.saying("wake-ups cannot be received: %s", oneLine(f.NoSubscribe)).
+			but(CheckFail, "let this user SUBSCRIBE to the channels with redis.key-prefix: %s", aclAdvice(cfg))
 	}
 	return append(checks, wakes)
 }
@@ -67,8 +67,7 @@ func judgeNode(n redisstream.NodeInspection, cfg config.Config) []Check {
 	}
 	server := passed("redis", "runs %s and responds within %s", n.Server, rounded(n.Clock.RoundTrip))
 	if n.TooOld != nil {
-		server.Found = oneLine(n.TooOld)
-		server = server.but(CheckFail, "upgrade it")
+		server = server.saying("%s", oneLine(n.TooOld)).but(CheckFail, "upgrade it")
 	}
 	checks := []Check{server, judgeEviction(n), judgeMemory(n), judgePersistence(n), judgeRole(n), judgeCommands(n, cfg)}
 	if n.Cluster {
@@ -86,8 +85,7 @@ func judgeEviction(n redisstream.NodeInspection) Check {
 	switch n.Policy {
 	case "noeviction":
 	case "":
-		c.Found = "does not report its maxmemory-policy"
-		return c.but(CheckWarn, "check it where the service is managed, and %s", advice)
+		return c.saying("does not report its maxmemory-policy").but(CheckWarn, "check it where the service is managed, and %s", advice)
 	default:
 		return c.but(CheckFail, "%s", advice)
 	}
@@ -150,8 +148,7 @@ func judgeCluster(n redisstream.NodeInspection) Check {
 	c := passed("redis.cluster", "reports the state %s of its Cluster, with %d of %d slots served", n.ClusterState, n.SlotsServed, slots)
 	switch {
 	case n.ClusterState == "":
-		c.Found = "does not report the state of its Cluster (CLUSTER INFO is refused)"
-		return c.but(CheckWarn, "check it where the service is managed")
+		return c.saying("does not report the state of its Cluster (CLUSTER INFO is refused)").but(CheckWarn, "check it where the service is managed")
 	case n.ClusterState != "ok" || n.SlotsServed < slots:
 		return c.but(CheckFail, "run redis-cli --cluster check: promotions whose slot has no server wait in the database")
 	}
