@@ -55,7 +55,6 @@ type bundle struct {
 	operations map[string]*huma.Operation
 }
 
-// newBundle returns an API without a server. Nothing is dispatched.
 // saver saves targets without a stream.
 type saver struct{ *faultyStore }
 
@@ -63,6 +62,7 @@ func (s saver) Save(ctx context.Context, _ reward.PromotionType, p store.PayoutS
 	return s.PayoutSave(ctx, p)
 }
 
+// newBundle returns an API without a server. Nothing is dispatched.
 func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	t.Helper()
 	s := openStore(t)

@@ -73,8 +73,8 @@ func (l *readLimits) enter(ctx context.Context, caller string) (leave func(), er
 	return func() { release(); drop() }, nil
 }
 
-// take puts a token into slots, and returns a function that takes it out again. If there is no
-// space for a time, the error is that of late.
+// take puts a token into slots, and returns a function that takes it out again. If there is
+// no space for the time wait, as in nil slots, the error is that of late.
 func take(ctx context.Context, slots chan struct{}, wait time.Duration, late func() error) (release func(), err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -88,7 +88,7 @@ func take(ctx context.Context, slots chan struct{}, wait time.Duration, late fun
 	}
 }
 
-// enterExport counts an open export of a caller. It calls leave at its end.
+// enterExport counts an open export of a caller until leave is called.
 func (l *readLimits) enterExport(caller string) (leave func(), err error) {
 	if _, leave = l.count(caller, func(c *callerReads) *int { return &c.exports }, exportsMax); leave == nil {
 		return nil, tooMany(time.Second, fmt.Sprintf("the caller has %d exports open, which is the limit; wait until one has ended", exportsMax))
@@ -96,8 +96,8 @@ func (l *readLimits) enterExport(caller string) (leave func(), err error) {
 	return leave, nil
 }
 
-// count adds one to a count of a caller until leave is called. leave is nil if the caller has
-// most already.
+// count adds one to a count of a caller until leave is called. leave is nil if the caller
+// has most already.
 func (l *readLimits) count(caller string, of func(c *callerReads) *int, most int) (c *callerReads, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

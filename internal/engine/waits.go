@@ -43,8 +43,8 @@ func (e *Engine) startWaits(ctx context.Context) {
 	})
 }
 
-// measure counts the promotions that a person must resume, and reads the oldest payouts. Their times are the database's, so it translates
-// them to the clock of this instance.
+// measure counts the promotions that a person must resume, and reads the oldest payouts.
+// Their times are the database's, so it translates them to the clock of this instance.
 func (w *waits) measure(ctx context.Context) error {
 	paused := 0
 	for _, v := range w.promotions() {

@@ -28,12 +28,11 @@ const (
 // Publish sends the campaign: some targets, the started event, and the other
 // targets, because no order is guaranteed between topics.
 func (p Publishing) Publish(ctx context.Context) (Workload, error) {
-	c, err := bus.Open(ctx, bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-lab"})
+	publisher, err := bus.Open(ctx, bus.Config{Brokers: p.Brokers, TopicPrefix: p.TopicPrefix, ClientID: "largesse-lab"})
 	if err != nil {
 		return Workload{}, err
 	}
-	defer c.Close()
-	publisher := c
+	defer publisher.Close()
 	out := Workload{Rejects: make(map[string]int)}
 	started := false
 	for sent := 0; sent < p.Targets || !started; {

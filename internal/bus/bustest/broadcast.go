@@ -25,7 +25,7 @@ func (b *bench) publishStarted(t *testing.T, values ...string) {
 	for _, v := range values {
 		records = append(records, bus.Record{Topic: bus.TopicStarted, Key: []byte(v), Value: []byte(v)})
 	}
-	fixture.OK(t, b.pub.Publish(t.Context(), records))
+	fixture.OK(t, b.client.Publish(t.Context(), records))
 }
 
 func wantReady(t *testing.T, c *bus.Broadcast) {

@@ -95,7 +95,6 @@ type bench struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error) // nil = TCP
 	prefix  string
 	client  *bus.Client
-	pub     bus.Publisher
 }
 
 // prepare creates topics with a prefix of the test's own.
@@ -103,7 +102,6 @@ func (b *bench) prepare(t *testing.T) {
 	t.Helper()
 	b.prefix = fixture.Name() + "."
 	b.client = b.open(t)
-	b.pub = b.client
 	fixture.OK(t, b.client.EnsureTopics(t.Context()))
 }
 
@@ -144,7 +142,7 @@ func (b *bench) publish(t *testing.T, from, n int) {
 	for i := from; i < from+n; i++ {
 		records = append(records, bus.Record{Topic: topic, Key: []byte(strconv.Itoa(i)), Value: []byte(strconv.Itoa(i))})
 	}
-	fixture.OK(t, b.pub.Publish(t.Context(), records))
+	fixture.OK(t, b.client.Publish(t.Context(), records))
 }
 
 // listen starts a listener of the group on the client.

@@ -139,10 +139,10 @@ func (b *bench) readRaw(t *testing.T, name string, n int) []*kgo.Record {
 
 func testPublishedIntact(t *testing.T, b *bench) {
 	at := time.UnixMilli(1_790_000_000_123)
-	if err := b.pub.Publish(t.Context(), nil); err != nil {
+	if err := b.client.Publish(t.Context(), nil); err != nil {
 		t.Errorf("an empty batch: %v", err)
 	}
-	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{{
+	fixture.OK(t, b.client.Publish(t.Context(), []bus.Record{{
 		Topic: topic, Key: []byte("7"), Value: []byte{0, 0xff}, Headers: []bus.Header{{Key: "h", Value: []byte("v")}}, At: at,
 	}}))
 	got := b.readRaw(t, topic, 1)[0]
@@ -157,7 +157,7 @@ func testKeys(t *testing.T, b *bench) {
 	for i := range 300 {
 		records = append(records, bus.Record{Topic: topic, Key: []byte(strconv.Itoa(i % 30)), Value: []byte("x")})
 	}
-	fixture.OK(t, b.pub.Publish(t.Context(), records))
+	fixture.OK(t, b.client.Publish(t.Context(), records))
 	where := map[string]int32{}
 	used := map[int32]bool{}
 	for _, r := range b.readRaw(t, topic, len(records)) {
@@ -177,7 +177,7 @@ func testLarge(t *testing.T, b *bench) {
 	value := make([]byte, 900_000)
 	random := rand.NewChaCha8([32]byte{})
 	fixture.Must(random.Read(value))(t)
-	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{{Topic: topic, Key: []byte("1"), Value: value}}))
+	fixture.OK(t, b.client.Publish(t.Context(), []bus.Record{{Topic: topic, Key: []byte("1"), Value: value}}))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, 1)
@@ -189,7 +189,7 @@ func testLarge(t *testing.T, b *bench) {
 func testTooLarge(t *testing.T, b *bench) {
 	good := bus.Record{Topic: topic, Key: []byte("1"), Value: []byte("x")}
 	bad := bus.Record{Topic: topic, Key: []byte("2"), Value: make([]byte, 2_000_000)}
-	err := b.pub.Publish(t.Context(), []bus.Record{good, bad})
+	err := b.client.Publish(t.Context(), []bus.Record{good, bad})
 	if !errors.Is(err, kerr.MessageTooLarge) {
 		t.Fatalf("a record of 2 MB: %v, %v was wanted", err, kerr.MessageTooLarge)
 	}
@@ -202,13 +202,13 @@ func testDeadLetter(t *testing.T, b *bench) {
 	sent := bus.Record{
 		Topic: topic, Key: []byte{0xff}, Value: []byte("{no json"), Headers: []bus.Header{{Key: "from", Value: []byte("upstream")}},
 	}
-	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{sent}))
+	fixture.OK(t, b.client.Publish(t.Context(), []bus.Record{sent}))
 	seen := newLog()
 	b.listen(t, b.client, seen.handle, nil, 0)
 	seen.wait(t, 1)
 	read := seen.all()[0]
 	at := time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("KST", 9*3600))
-	fixture.OK(t, b.pub.Publish(t.Context(), []bus.Record{bus.DeadLetterRecord(read, "MALFORMED", "not JSON at byte 1", at)}))
+	fixture.OK(t, b.client.Publish(t.Context(), []bus.Record{bus.DeadLetterRecord(read, "MALFORMED", "not JSON at byte 1", at)}))
 	got := b.readRaw(t, topic+bus.DeadLetterSuffix, 1)[0]
 	if !bytes.Equal(got.Key, sent.Key) || !bytes.Equal(got.Value, sent.Value) || !got.Timestamp.Equal(at) {
 		t.Errorf("key %x value %q at %s came out", got.Key, got.Value, got.Timestamp)

@@ -38,7 +38,7 @@ func testRecreated(t *testing.T, b *bench) {
 	publish := func(topic, value string) {
 		t.Helper()
 		record := bus.Record{Topic: topic, Key: []byte(value), Value: []byte(value)}
-		fixture.Until(t, value+" is published", func() bool { return b.pub.Publish(t.Context(), []bus.Record{record}) == nil })
+		fixture.Until(t, value+" is published", func() bool { return b.client.Publish(t.Context(), []bus.Record{record}) == nil })
 	}
 	publish(topic, "first")
 	publish(bus.TopicStarted, "late")
