@@ -163,8 +163,7 @@ func (a *API) permit(p auth.Principal, allowed []auth.Role) error {
 		}
 	}
 	if !slices.Contains(allowed, p.Role) {
-		names := mapped(allowed, func(r auth.Role) string { return string(r) })
-		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, strings.Join(names, ", ")))
+		return web.NewProblem(http.StatusForbidden, CodeForbidden, fmt.Sprintf("role %s may not call this operation; it requires %s", p.Role, strings.Join(texts(allowed), ", ")))
 	}
 	return nil
 }

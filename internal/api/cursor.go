@@ -134,6 +134,8 @@ func mapped[R, T any](rows []R, show func(R) T) []T {
 	return out
 }
 
+func texts[T ~string](of []T) []string { return mapped(of, func(one T) string { return string(one) }) }
+
 // pageRead returns the number of rows to read for a page: one more than the limit,
 // if the store allows it, shows whether another page follows.
 func pageRead(limit int) int { return min(limit+1, store.BatchMax) }

@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/web"
 	"github.com/largesse/largesse/internal/webhook"
@@ -30,9 +31,9 @@ IDs are strings, amounts are integers in minor units, and times are RFC 3339 in 
 
 Lists are newest first, unless they say otherwise, and have pages: pass the ` + "`nextCursor`" + ` of a page as ` + "`cursor`" + ` until there is none. Event streams end when the instance stops or cannot read for 10 s; connect again.
 
-Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless ` + "`auth.mode`" + ` is ` + "`none`" + `; then the header ` + "`Largesse-Actor`" + ` (1 to 200 characters) names who makes a change. ` + "`operator`" + ` and ` + "`admin`" + ` may call every operation, ` + "`viewer`" + ` each GET, unless only ` + "`admin`" + ` may; operations name further roles.
+Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless ` + "`auth.mode`" + ` is ` + "`none`" + `; then the header ` + "`" + ActorHeader + "`" + ` (1 to 200 characters) names who makes a change. ` + "`operator`" + ` and ` + "`admin`" + ` may call every operation, ` + "`viewer`" + ` each GET, unless only ` + "`admin`" + ` may; operations name further roles.
 
-JSON that is read, and each promotion, has an ` + "`ETag`" + `; with that in ` + "`If-None-Match`" + `, a GET is 304 while nothing has changed. The header ` + "`Idempotent-Replayed: true`" + ` marks the response to an earlier request with the same ` + "`Idempotency-Key`" + `. Every response has ` + "`X-Request-Id`" + `.
+JSON that is read, and each promotion, has an ` + "`ETag`" + `; with that in ` + "`" + web.IfNoneMatchHeader + "`" + `, a GET is 304 while nothing has changed. The header ` + "`" + ReplayedHeader + ": true`" + ` marks the response to an earlier request with the same ` + "`" + web.IdempotencyHeader + "`" + `. Every response has ` + "`X-Request-Id`" + `.
 
 Errors are ` + "`application/problem+json`" + ` with a ` + "`code`" + ` for programs; ` + "`detail`" + ` and ` + "`errors[]`" + ` are for people.`
 
@@ -458,9 +459,9 @@ var enums = map[string]string{
 	"RedisFallback":    "DATABASE,WAIT",
 	"IssuePath":        "GATE,DATABASE",
 	"DeadLetterStatus": "OPEN,REPLAYED,DISCARDED",
-	"Role":             "viewer,issuer,operator,admin",
+	"Role":             strings.Join(texts(auth.Roles), ","),
 	"ContentEncoding":  "gzip,identity",
-	"WebhookEvent":     "promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used",
+	"WebhookEvent":     strings.Join(reward.WebhookEvents, ","),
 	"DeliveryState":    "PENDING,DELIVERED,ABANDONED",
 }
 
@@ -477,9 +478,9 @@ var enumTexts = map[string]string{
 func shareEnums(part any, schemas tree) {
 	walkTree(part, func(at tree) {
 		values, _ := at["enum"].([]any)
-		texts := mapped(values, func(v any) string { return fmt.Sprint(v) })
+		all := mapped(values, func(v any) string { return fmt.Sprint(v) })
 		for name, list := range enums {
-			if strings.Join(texts, ",") != list {
+			if strings.Join(all, ",") != list {
 				continue
 			}
 			schemas[name] = tree{"type": "string", "enum": values}

@@ -34,17 +34,13 @@ func historyFor(ctx context.Context, user string, h coupon.History, payouts []cl
 		UserID: user, Items: make([]client.HistoryItem, len(h.Outcomes)), Refusals: []client.HistoryRefusal{}, Payouts: payouts,
 	}
 	for i, o := range h.Outcomes {
-		item := client.HistoryItem{
-			RequestID: reward.RequestID(o.TemplateID, o.UserID), TemplateID: o.TemplateID.String(), Ticket: o.Ticket,
-			Status: string(coupon.StatusRejected), Reason: o.Reason, At: o.At.UTC(),
+		s := coupon.StatusOf(o)
+		out.Items[i] = client.HistoryItem{
+			RequestID: s.RequestID, TemplateID: o.TemplateID.String(), Ticket: s.Ticket, Status: string(s.Kind), Reason: s.Reason, At: o.At.UTC(),
 		}
-		switch {
-		case o.Issued():
-			item.Status, item.Reason, item.Coupon = string(coupon.StatusIssued), "", couponFor(ctx, o.Coupon)
-		case o.Left():
-			item.Status, item.Reason = string(coupon.StatusLeft), ""
+		if s.Kind == coupon.StatusIssued {
+			out.Items[i].Coupon = couponFor(ctx, s.Coupon)
 		}
-		out.Items[i] = item
 	}
 	for id, refusals := range h.Refusals {
 		for _, r := range refusals {

@@ -259,8 +259,7 @@ func uploadFormat(contentType string, formats ...campaign.Format) (campaign.Form
 	if f := campaign.Format(media); err == nil && slices.Contains(formats, f) {
 		return f, nil
 	}
-	names := mapped(formats, func(f campaign.Format) string { return string(f) })
-	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(names, " or "))
+	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(texts(formats), " or "))
 }
 
 func unsupported(detail string) *web.Problem {
@@ -379,10 +378,7 @@ func (a *API) report(r *http.Request, out *web.CSV) error {
 		if err != nil {
 			return err
 		}
-		rows := make([][]string, len(errs))
-		for i, e := range errs {
-			rows[i] = []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail}
-		}
+		rows := mapped(errs, func(e store.LineError) []string { return []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail} })
 		if err := out.Page(rows); err != nil {
 			return err
 		}

@@ -159,11 +159,7 @@ func seconds(n int64) time.Duration {
 
 // fieldErrors converts errors about fields of a body for huma.
 func fieldErrors(wrong []reward.FieldError) []error {
-	errs := make([]error, len(wrong))
-	for i, f := range wrong {
-		errs[i] = &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
-	}
-	return errs
+	return mapped(wrong, func(f reward.FieldError) error { return &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail} })
 }
 
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.

@@ -62,7 +62,8 @@ const (
 	StatusLeft     StatusKind = "LEFT" // the user left the waiting line
 )
 
-func statusOf(o reward.IssueOutcome) Status {
+// StatusOf returns the status of a request with an outcome.
+func StatusOf(o reward.IssueOutcome) Status {
 	s := Status{RequestID: reward.RequestID(o.TemplateID, o.UserID), Kind: StatusIssued, Ticket: o.Ticket, Generation: o.Generation, Coupon: o.Coupon}
 	switch {
 	case o.Left():

@@ -312,7 +312,7 @@ func (i *Intake) issuedBefore(ctx context.Context, t *reward.CouponTemplate, use
 		return Status{}, err
 	}
 	if o, found := outcomes[user]; found && o.Issued() {
-		s := statusOf(o)
+		s := StatusOf(o)
 		s.Duplicate = true
 		return s, nil
 	}

@@ -376,7 +376,7 @@ func (n *Notifier) statuses(ctx context.Context, t *reward.CouponTemplate, users
 		o, found := outcomes[user]
 		switch {
 		case found && (lineErr == nil || t.PerUserLimit == 1 && o.Issued() && o.Coupon.Status != reward.CouponCancelled):
-			out[i] = statusOf(o)
+			out[i] = StatusOf(o)
 		case entered[user]:
 			out[i] = Status{Kind: StatusWaiting, Wait: drawWait(t)}
 		}
