@@ -207,17 +207,15 @@ func (c *cli) couponListCommand() *cobra.Command {
 		case code != "":
 			return each(cl.CouponsByCode(ctx, code))
 		case user != "":
-			err = checkUser("--user", user)
+			if err = checkUser("--user", user); err == nil {
+				return cl.UserCoupons(ctx, user)
+			}
 		default:
-			err = checkTemplateID(template)
+			if err = checkTemplateID(template); err == nil {
+				return cl.TemplateCoupons(ctx, template)
+			}
 		}
-		switch {
-		case err != nil:
-			return each[client.Coupon](nil, err)
-		case user != "":
-			return cl.UserCoupons(ctx, user)
-		}
-		return cl.TemplateCoupons(ctx, template)
+		return each[client.Coupon](nil, err)
 	})
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
 	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")

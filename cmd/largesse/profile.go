@@ -201,13 +201,15 @@ func (c *cli) profileUseCommand() *cobra.Command {
 		Args: exactly([]argument{{name: "a profile name or " + none}}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			all, err := c.loadProfiles()
-			name, said := "", "no profile is current"
-			if args[0] != none {
-				all, _, err = c.profileNamed(args[0])
-				name, said = args[0], "commands use "+shownProfile(args[0], all).Server
-			}
 			if err != nil {
 				return err
+			}
+			name, said := "", "no profile is current"
+			if args[0] != none {
+				name, said = args[0], "commands use "+shownProfile(args[0], all).Server
+				if err := all.has(name); err != nil {
+					return err
+				}
 			}
 			all.Current = name
 			err = c.saveProfiles(all)
@@ -388,11 +390,17 @@ func (w world) saveProfiles(all profiles) error {
 // profileNamed reads all profiles, and returns one of them.
 func (w world) profileNamed(name string) (profiles, profile, error) {
 	all, err := w.loadProfiles()
-	p, ok := all.Profiles[name]
-	if err == nil && !ok {
-		err = wrongUse("there is no profile %q; see largesse profile list", name)
+	if err == nil {
+		err = all.has(name)
 	}
-	return all, p, err
+	return all, all.Profiles[name], err
+}
+
+func (all profiles) has(name string) error {
+	if _, ok := all.Profiles[name]; !ok {
+		return wrongUse("there is no profile %q; see largesse profile list", name)
+	}
+	return nil
 }
 
 // target chooses the server. Flags override the profile of --profile, which
