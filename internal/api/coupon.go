@@ -126,10 +126,7 @@ func (a *API) couponCall(do func(c Coupons, ctx context.Context, id reward.Coupo
 			// Other users must not learn that the coupon exists.
 			err = reward.NewError(reward.KindNotFound, reward.CodeCouponNotFound, "coupon %s does not exist", id)
 		}
-		if err != nil {
-			return nil, err
-		}
-		return &output[*client.Coupon]{Body: couponFor(ctx, c)}, nil
+		return outputOf(couponFor(ctx, c), err)
 	}
 }
 

@@ -165,10 +165,7 @@ func deadLetterCall(do func(ctx context.Context, id int64) (reward.DeadLetter, e
 			return nil, web.Malformed("id", err.Error())
 		}
 		l, err := do(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return &output[client.DeadLetter]{Body: deadLetterFor(ctx, l)}, nil
+		return outputOf(deadLetterFor(ctx, l), err)
 	}
 }
 

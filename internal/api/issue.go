@@ -289,10 +289,7 @@ func (a *API) await(ctx context.Context, id reward.TemplateID, user string, stat
 
 func (a *API) getIssueRequest(ctx context.Context, in *RequestPath) (*output[*client.IssueRequest], error) {
 	status, err := a.cfg.Issuing.Status(ctx, in.template, in.user)
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.IssueRequest]{Body: issueRequestFor(ctx, status)}, nil
+	return outputOf(issueRequestFor(ctx, status), err)
 }
 
 // leaveLine takes a request out of the waiting line. A caller that may make the request

@@ -30,7 +30,7 @@ type operation struct {
 	creates bool
 	// unaudited: it has no audit entry, although it changes something or shows whole codes.
 	// Coupon requests, and those that left the line, would bury all other entries: they are
-	// in the history of each user, and acts counts those of the staff. Who finds coupons by
+	// in the history of each user, and acted counts those of the staff. Who finds coupons by
 	// a code knows it already.
 	unaudited bool
 	// unlimited: it reads, and is not limited for each caller. Coupon requests are followed
@@ -49,6 +49,14 @@ type operation struct {
 }
 
 type output[T any] struct{ Body T }
+
+// outputOf answers with a body, unless err says why there is none.
+func outputOf[T any](body T, err error) (*output[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &output[T]{Body: body}, nil
+}
 
 // declare records an operation, and returns it for huma.
 func (a *API) declare(op operation) huma.Operation {

@@ -118,11 +118,7 @@ func (a *API) unblockProvider(context.Context, *struct{}) (*struct{}, error) {
 }
 
 func (a *API) getOverview(ctx context.Context, _ *struct{}) (*output[*client.Overview], error) {
-	o, err := a.overviews.get(ctx, a.readOverview)
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.Overview]{Body: o}, nil
+	return outputOf(a.overviews.get(ctx, a.readOverview))
 }
 
 // readOverview reads an overview. The gates and the queue may be away; the database

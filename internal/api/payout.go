@@ -301,10 +301,7 @@ func (a *API) getPayout(ctx context.Context, in *PayoutPath) (*output[client.Pay
 		return nil, err
 	}
 	promotions, err := a.promotionsOf(ctx, []reward.PromotionID{p.PromotionID})
-	if err != nil {
-		return nil, err
-	}
-	return &output[client.PayoutDetail]{Body: client.PayoutDetail{Payout: payoutFor(ctx, p, promotions[p.PromotionID].Currency), Log: attemptsOf(attempts)}}, nil
+	return outputOf(client.PayoutDetail{Payout: payoutFor(ctx, p, promotions[p.PromotionID].Currency), Log: attemptsOf(attempts)}, err)
 }
 
 type unknownListInput struct {

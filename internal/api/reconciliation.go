@@ -177,11 +177,7 @@ func (a *API) getReconciliation(ctx context.Context, in *reconciliationIDInput) 
 	if err != nil {
 		return nil, err
 	}
-	report, err := reconciliationOf(stored)
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.Reconciliation]{Body: report}, nil
+	return outputOf(reconciliationOf(stored))
 }
 
 func (a *API) listReconciliations(ctx context.Context, in *PageInput) (*output[listOf[client.ReconciliationSummary]], error) {

@@ -386,8 +386,5 @@ func (a *API) resendWebhookDelivery(ctx context.Context, in *DeliveryPath) (*out
 }
 
 func deliveryAnswer(d store.EndpointDelivery, err error) (*output[*client.WebhookDelivery], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &output[*client.WebhookDelivery]{Body: deliveryOf(d)}, nil
+	return outputOf(deliveryOf(d), err)
 }
