@@ -26,7 +26,7 @@ type page struct {
 }
 
 // Pages are the files of the console by the pattern that serves them.
-type Pages map[string]*page
+type Pages map[string]http.Handler
 
 // ReadPages reads the pages of the console: index.html for /, drop/index.html for
 // /drop/{template}, and everything in the folder assets.
