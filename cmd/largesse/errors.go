@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/config"
+	"github.com/largesse/largesse/internal/doctor"
 	"github.com/largesse/largesse/internal/lab"
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -112,7 +112,7 @@ func withFlags(cmd *cobra.Command, text string, refused []client.FieldError) str
 // server is the server that the command calls; empty: none.
 func describe(ctx context.Context, cmd *cobra.Command, err error, server string) (text string, code int) {
 	code = exitFailed
-	text = withoutRepeats(err.Error())
+	text = doctor.OneLine(err)
 	var (
 		usage    *usageError
 		misuse   lab.Misuse
@@ -160,17 +160,4 @@ func isNoWebServer(err error) bool {
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, http.ErrSchemeMismatch) ||
 		errors.As(err, &noTLS)
-}
-
-// withoutRepeats removes repeated lines: pgx reports every attempt to connect,
-// and tries a refused one with and without TLS.
-func withoutRepeats(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "\n")
 }

@@ -45,18 +45,18 @@ func lookAtDir(dir string) Check {
 		if u, ok := errors.AsType[*parts.UnusableError](err); ok {
 			return c.saying("%s", u.Found).but(CheckFail, "%s", u.Advice)
 		}
-		return c.saying("%s", oneLine(err)).but(CheckFail, "let this user read it, or set data.dir to another directory")
+		return c.saying("%s", OneLine(err)).but(CheckFail, "let this user read it, or set data.dir to another directory")
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := tryDir(existing(dir)); err != nil {
-			return c.saying("data.dir %s does not exist and cannot be created: %s", dir, oneLine(err)).
+			return c.saying("data.dir %s does not exist and cannot be created: %s", dir, OneLine(err)).
 				but(CheckFail, "create it, let this user write to its parent directory, or set data.dir to another directory")
 		}
 		return c.saying("data.dir %s does not exist yet; the first start creates it", dir)
 	}
 	holder, err := parts.LockHolder(dir)
 	if err != nil {
-		return c.saying("%s", oneLine(err)).but(CheckWarn, "check the file manually: an instance must be able to lock it")
+		return c.saying("%s", OneLine(err)).but(CheckWarn, "check the file manually: an instance must be able to lock it")
 	}
 	if holder != "" {
 		return c.saying("data.dir %s is in use by %s", dir, holder)
@@ -129,7 +129,7 @@ func lookAtListen(ctx context.Context, cfg config.Config) Check {
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return passed("kafka", "the embedded broker cannot listen: %s", oneLine(err)).
+		return passed("kafka", "the embedded broker cannot listen: %s", OneLine(err)).
 			but(CheckFail, "stop the program that listens there, or set kafka.embedded-listen to another port; port 0 means any free port")
 	}
 	_ = l.Close()

@@ -64,7 +64,7 @@ func lookAtSQLite(ctx context.Context, cfg config.Config) []Check {
 	facts, err := sqlite.Inspect(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return []Check{passed("database", "%s", oneLine(err)).but(CheckFail, "let this user read and write it")}
+		return []Check{passed("database", "%s", OneLine(err)).but(CheckFail, "let this user read and write it")}
 	case err != nil:
 		return []Check{passed("database", "%s", reason(ctx, err)).
 			but(CheckFail, "restore %s and its -wal and -shm files from one backup", path)}

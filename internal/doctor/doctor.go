@@ -190,14 +190,14 @@ func listed(texts []string, between, rest string) string {
 // reason returns one line that says why a part could not be checked.
 func reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no response within %s: %s", checkTimeout, oneLine(err))
+		return fmt.Sprintf("no response within %s: %s", checkTimeout, OneLine(err))
 	}
-	return oneLine(err)
+	return OneLine(err)
 }
 
-// oneLine joins the distinct lines of an error. Some libraries report every attempt
+// OneLine joins the distinct lines of an error. Some libraries report every attempt
 // to connect on its own line.
-func oneLine(err error) string {
+func OneLine(err error) string {
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {

@@ -56,7 +56,7 @@ func lookAtPort(ctx context.Context, name, setting, what, address string, ask fu
 		_ = l.Close()
 		return passed(name, "%s can listen on %s", what, address)
 	case !errors.Is(err, syscall.EADDRINUSE):
-		return passed(name, "%s cannot listen: %s", what, oneLine(err)).but(CheckFail, "set %s to another address", setting)
+		return passed(name, "%s cannot listen: %s", what, OneLine(err)).but(CheckFail, "set %s to another address", setting)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -31,7 +31,7 @@ func lookAtKafka(ctx context.Context, cfg config.Config) []Check {
 			return skipped
 		}
 		if err := bus.CheckLog(parts.BrokerDir(cfg)); err != nil {
-			return []Check{passed("kafka", "%s", oneLine(err)).
+			return []Check{passed("kafka", "%s", OneLine(err)).
 				but(CheckFail, "restore %s from a copy; if there is none, move it away, and records that no instance has read are lost", parts.BrokerDir(cfg))}
 		}
 		return []Check{lookAtListen(ctx, cfg)}
@@ -113,7 +113,7 @@ var (
 
 func judgeTopic(t bus.TopicInspection, brokers int) []Check {
 	if t.Err != nil {
-		return []Check{passed("kafka.topics", "%s cannot be described: %s", t.Name, oneLine(t.Err)).
+		return []Check{passed("kafka.topics", "%s cannot be described: %s", t.Name, OneLine(t.Err)).
 			but(CheckFail, "let this user describe, read and write it")}
 	}
 	var faults []Check

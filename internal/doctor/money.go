@@ -24,7 +24,7 @@ func lookAtMoney(ctx context.Context, cfg config.Config) []Check {
 	with.Timeout = min(with.Timeout, checkTimeout)
 	client, err := money.New(with)
 	if err != nil {
-		return []Check{passed("money", "%s", oneLine(err)).but(CheckFail, "correct that setting")}
+		return []Check{passed("money", "%s", OneLine(err)).but(CheckFail, "correct that setting")}
 	}
 	defer client.Close()
 	if cfg.Money.Request.Path != "" && cfg.Money.Lookup.Path == "" {
@@ -44,7 +44,7 @@ func judgeMoney(l money.LookupResult, took, timeout time.Duration) Check {
 	case status == 0:
 		c = c.saying("the Money API does not respond")
 		if l.Answer.Err != nil {
-			c = c.saying("the Money API does not respond: %s", oneLine(l.Answer.Err))
+			c = c.saying("the Money API does not respond: %s", OneLine(l.Answer.Err))
 		}
 		return c.but(CheckFail, "check that it runs and that money.url has the right scheme, host and port")
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

@@ -181,7 +181,7 @@ func described(a money.Answer) string {
 		if a.Err == nil {
 			return "no response"
 		}
-		return fmt.Sprintf("no response (%s)", oneLine(a.Err))
+		return fmt.Sprintf("no response (%s)", OneLine(a.Err))
 	}
 	text := fmt.Sprintf("%d", a.Status)
 	if a.TransactionKey != "" {
@@ -516,7 +516,7 @@ func (t *trial) credentials() Check {
 		with.Credentials = try.creds
 		client, err := money.New(with)
 		if err != nil {
-			return passed("credentials", "%s", oneLine(err)).but(CheckFail, "correct that setting")
+			return passed("credentials", "%s", OneLine(err)).but(CheckFail, "correct that setting")
 		}
 		c := t.next()
 		a := client.ChargePoint(t.ctx, c, nil)
@@ -546,7 +546,7 @@ func (t *trial) list() Check {
 			return passed("list", "the provider does not list its charges").
 				but(CheckWarn, "answer GET /v1/charges, so that Largesse compares both books while it pays")
 		case err != nil:
-			return passed("list", "%s", oneLine(err)).but(CheckFail, "answer GET /v1/charges as docs/provider.md says, or with 404 if you have no list")
+			return passed("list", "%s", OneLine(err)).but(CheckFail, "answer GET /v1/charges as docs/provider.md says, or with 404 if you have no list")
 		}
 		for _, c := range page.Charges {
 			before, twice := seen[c.TargetID]

@@ -51,7 +51,7 @@ func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {
 	}
 	wakes := passed("redis.wakes", "wake-ups can be received")
 	if f.NoSubscribe != nil {
-		wakes = wakes.saying("wake-ups cannot be received: %s", oneLine(f.NoSubscribe)).
+		wakes = wakes.saying("wake-ups cannot be received: %s", OneLine(f.NoSubscribe)).
 			but(CheckFail, "let this user SUBSCRIBE to the channels with redis.key-prefix: %s", aclAdvice(cfg))
 	}
 	return append(checks, wakes)
@@ -60,14 +60,14 @@ func judgeRedis(f redisstream.Inspection, cfg config.Config) []Check {
 // judgeNode checks one server. The caller puts its address before each result.
 func judgeNode(n redisstream.NodeInspection, cfg config.Config) []Check {
 	if n.Err != nil {
-		return []Check{passed("redis", "does not respond: %s", oneLine(n.Err)).but(CheckFail, "check that it runs, or remove it from redis.url or from the Cluster")}
+		return []Check{passed("redis", "does not respond: %s", OneLine(n.Err)).but(CheckFail, "check that it runs, or remove it from redis.url or from the Cluster")}
 	}
 	if n.Server == "" { // INFO is refused
 		return []Check{judgeRole(n), judgeCommands(n, cfg)}
 	}
 	server := passed("redis", "runs %s and responds within %s", n.Server, rounded(n.Clock.RoundTrip))
 	if n.TooOld != nil {
-		server = server.saying("%s", oneLine(n.TooOld)).but(CheckFail, "upgrade it")
+		server = server.saying("%s", OneLine(n.TooOld)).but(CheckFail, "upgrade it")
 	}
 	checks := []Check{server, judgeEviction(n), judgeMemory(n), judgePersistence(n), judgeRole(n), judgeCommands(n, cfg)}
 	if n.Cluster {
