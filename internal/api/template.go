@@ -159,7 +159,9 @@ func seconds(n int64) time.Duration {
 
 // fieldErrors converts errors about fields of a body for huma.
 func fieldErrors(wrong []reward.FieldError) []error {
-	return mapped(wrong, func(f reward.FieldError) error { return &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail} })
+	return mapped(wrong, func(f reward.FieldError) error {
+		return &huma.ErrorDetail{Location: "body." + f.Field, Message: f.Detail}
+	})
 }
 
 // ChangeTemplate is the body of PATCH /v1/coupon-templates/{id}. Absent fields stay.
