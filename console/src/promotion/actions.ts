@@ -48,7 +48,7 @@ const at = (p: Promotion) => ({ params: { path: { id: p.id } } });
 const amount = (p: Promotion) => money(p.amountTotal, p.currency);
 const typedName = (p: Promotion) => p.name.trim() || p.id;
 
-async function then(call: Promise<unknown>, seen: Seen): Promise<void> {
+async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
   await call;
   await seen.now();
 }
@@ -57,21 +57,21 @@ export const start = (p: Promotion, seen: Seen): Question => ({
   title: `Start ${p.name}`,
   button: `Pay ${number(p.totalCount)}`,
   consequences: [`Pay ${plural(p.totalCount, 'target')}: ${amount(p)} in all.`],
-  act: () => then(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
 });
 
 const pause = (p: Promotion, seen: Seen): Question => ({
   title: `Pause ${p.name}`,
   button: 'Pause',
   consequences: ['No new call starts. Calls in flight end, and their outcomes count.', `${plural(undecided(p), 'payout')} wait.`],
-  act: () => then(api.POST('/v1/promotions/{id}/pause', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/pause', at(p)), seen),
 });
 
 const resume = (p: Promotion, seen: Seen): Question => ({
   title: `Resume ${p.name}`,
   button: 'Resume',
   consequences: [`Go on with ${plural(undecided(p), 'payout')}.`],
-  act: () => then(api.POST('/v1/promotions/{id}/resume', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/resume', at(p)), seen),
 });
 
 const cancel = (p: Promotion, seen: Seen): Question => ({
@@ -80,14 +80,14 @@ const cancel = (p: Promotion, seen: Seen): Question => ({
   danger: true,
   typed: typedName(p),
   consequences: [`${plural(undecided(p), 'payout')} will not be paid. This cannot be undone.`, 'Payouts that may be charged already are looked up at the provider.'],
-  act: () => then(api.POST('/v1/promotions/{id}/cancel', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/cancel', at(p)), seen),
 });
 
 const close = (p: Promotion, seen: Seen): Question => ({
   title: `Close ${p.name}`,
   button: 'Close',
   consequences: ['No more targets can be added. It completes when all that it has are decided.'],
-  act: () => then(api.POST('/v1/promotions/{id}/close', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
 });
 
 function approve(p: Promotion, seen: Seen): Question {
@@ -106,7 +106,7 @@ const reject = (p: Promotion, seen: Seen): Question => ({
   danger: true,
   consequences: ['It is not paid. Its creator sees your reason.'],
   field: { label: 'Reason', required: true },
-  act: (reason) => then(api.POST('/v1/promotions/{id}/reject', { ...at(p), body: { reason } }), seen),
+  act: (reason) => reread(api.POST('/v1/promotions/{id}/reject', { ...at(p), body: { reason } }), seen),
 });
 
 const rate = (p: Promotion, seen: Seen): Question => ({
@@ -116,7 +116,7 @@ const rate = (p: Promotion, seen: Seen): Question => ({
   field: { label: 'Calls per second', hint: 'Empty: no limit of its own.', required: false, value: p.ratePerSecond ? String(p.ratePerSecond) : '' },
   act: async (text) => {
     const n = whole(text, 'Calls per second') ?? null;
-    await then(api.PATCH('/v1/promotions/{id}', { ...at(p), body: { ratePerSecond: n } }), seen);
+    await reread(api.PATCH('/v1/promotions/{id}', { ...at(p), body: { ratePerSecond: n } }), seen);
     return n === null ? 'The rate has no limit of its own.' : `At most ${number(n)} calls per second.`;
   },
 });
