@@ -94,7 +94,7 @@ func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (stor
 	const what = "stage codes"
 	open := []any{int64(p.TemplateID), p.ImportID, p.Staged}
 	withCodes := slices.Concat(open, []any{jsonList(p.Codes)})
-	found, err := list(ctx, t.db.Read, what, func(scan Scan, taken *store.TakenCode) error {
+	taken, err := one(ctx, t.db.Read, what, rules.ImportEnded(p.TemplateID), func(scan Scan, taken *store.TakenCode) error {
 		var position *int64
 		var template *bool
 		taken.At = -1
@@ -104,7 +104,6 @@ func (t *Tables) CodesStage(ctx context.Context, p store.CodesStageParams) (stor
 		}
 		return err
 	}, takenCode, withCodes...)
-	taken, err := first(found, err, rules.ImportEnded(p.TemplateID))
 	if err != nil || taken.At >= 0 {
 		return taken, err
 	}

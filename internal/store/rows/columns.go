@@ -37,9 +37,9 @@ var CountColumns = [reward.StateCount]string{
 	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
 }
 
-// CountsSQL lists the columns of a summary row, with the alias s, that
-// CountsInto reads.
-var CountsSQL = func() string {
+// countsSQL lists the columns of a summary row, with the alias s, that
+// countsInto reads.
+var countsSQL = func() string {
 	var cols []string
 	for _, c := range CountColumns {
 		cols = append(cols, "s."+c)
@@ -59,8 +59,8 @@ var Worth = func() string {
 	return "(" + strings.Join(sum, " + ") + ")"
 }()
 
-// CountsInto returns pointers to the fields of c, in the order of CountsSQL.
-func CountsInto(c *reward.Counts) []any {
+// countsInto returns pointers to the fields of c, in the order of countsSQL.
+func countsInto(c *reward.Counts) []any {
 	into := make([]any, 0, 2*reward.StateCount+1)
 	for i := range c.Payouts {
 		into = append(into, &c.Payouts[i])

@@ -29,8 +29,7 @@ func scanCoupon(scan Scan, c *reward.Coupon) error {
 
 // CouponGet returns a coupon, or CodeCouponNotFound.
 func (t *Tables) CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-	found, err := list(ctx, t.db.Read, "read a coupon", scanCoupon, couponSQL, int64(id))
-	return first(found, err, store.NoCoupon(id))
+	return one(ctx, t.db.Read, "read a coupon", store.NoCoupon(id), scanCoupon, couponSQL, int64(id))
 }
 
 // CouponList returns a page of the coupons of a template, by ascending ticket, or of a user,

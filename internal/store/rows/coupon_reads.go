@@ -133,7 +133,7 @@ func (t *Tables) CouponChanges(ctx context.Context, id reward.TemplateID, above 
 		c = store.CouponChanges{}
 		args := []any{int64(id), above, int64(limit) + 1}
 		return []Statement{
-			{SQL: TemplateSQL, Args: args[:1], Row: func(scan Scan) error { return ScanTemplate(scan, &c.Template) }},
+			{SQL: templateSQL, Args: args[:1], Row: func(scan Scan) error { return ScanTemplate(scan, &c.Template) }},
 			{SQL: settledAbove, Args: args, Row: into(&c.Settled, func(scan Scan, s *store.SettledRequest) error {
 				return scan(&s.UserID, &s.Generation, &s.Ticket, &s.Left)
 			})},
@@ -163,7 +163,7 @@ func (t *Tables) CouponSnapshot(ctx context.Context, id reward.TemplateID, begin
 	var part []store.CouponHolding
 	err := t.db.SnapshotLong(ctx, "read a snapshot of a coupon template", func() []Statement {
 		return []Statement{
-			{SQL: TemplateSQL, Args: []any{int64(id)}, Row: func(scan Scan) error {
+			{SQL: templateSQL, Args: []any{int64(id)}, Row: func(scan Scan) error {
 				if begun { // the caller has parts of an earlier try
 					return errors.New("the database ended the snapshot")
 				}

@@ -83,10 +83,9 @@ FROM coupon_templates t LEFT JOIN coupons c ON c.template_id = t.id WHERE t.id =
 // CouponRecount counts the coupons of a template and reads its stored counts, from one
 // snapshot. Those of an archived template, whose coupons may be removed, are the stored ones.
 func (t *Tables) CouponRecount(ctx context.Context, id reward.TemplateID) (store.CouponCount, error) {
-	found, err := list(ctx, t.db.ReadLong, "recount a coupon template", func(scan Scan, c *store.CouponCount) error {
+	return one(ctx, t.db.ReadLong, "recount a coupon template", nil, func(scan Scan, c *store.CouponCount) error {
 		return scan(&c.Live, &c.IssuedTotal, &c.Slots, &c.KeptLive, &c.KeptIssuedTotal)
 	}, recountCoupons, int64(id))
-	return first(found, err, nil)
 }
 
 const expireCoupons = `WITH due AS MATERIALIZED (

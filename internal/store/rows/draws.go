@@ -86,7 +86,7 @@ func (t *Tables) EntrantList(ctx context.Context, id reward.TemplateID, after st
 	if err := store.CheckText("user id", after); err != nil {
 		return nil, err
 	}
-	return list(ctx, t.db.Read, "list entrants", scanText, listEntrants, int64(id), after, max(limit, 0))
+	return list(ctx, t.db.Read, "list entrants", scanOne[string], listEntrants, int64(id), after, max(limit, 0))
 }
 
 const drawsEntered = `SELECT t.id, t.opens_at FROM coupon_entrants e JOIN coupon_templates t ON t.id = e.template_id

@@ -62,7 +62,7 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 // Approvals differ, ordered by their bytes. It leaves out instances of a version that
 // stores none.
 func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanText, otherApprovals, approvals)
+	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanOne[string], otherApprovals, approvals)
 	slices.Sort(names)
 	return names, err
 }
@@ -71,7 +71,7 @@ func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) (
 // returned before, to this or another caller, ordered by their bytes. An instance
 // that is alive again can be returned again.
 func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.write, "report dead instances", scanText, reportDead)
+	names, err := list(ctx, t.write, "report dead instances", scanOne[string], reportDead)
 	slices.Sort(names)
 	return names, err
 }
@@ -100,7 +100,7 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 // InstanceAlive returns the names of the instances that are alive, ordered by
 // their bytes. It reads nothing else, so it stays cheap with many pools.
 func (t *Tables) InstanceAlive(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "list living instances", scanText, aliveInstances)
+	names, err := list(ctx, t.db.Read, "list living instances", scanOne[string], aliveInstances)
 	slices.Sort(names)
 	return names, err
 }

@@ -37,7 +37,7 @@ func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.
 			}},
 		}
 		if p.Among != "" {
-			statements = append(statements, Statement{SQL: leaseOwners, Args: []any{p.Among}, Row: into(&l.Holders, scanText)})
+			statements = append(statements, Statement{SQL: leaseOwners, Args: []any{p.Among}, Row: into(&l.Holders, scanOne[string])})
 		}
 		return statements
 	})
@@ -47,8 +47,6 @@ func (t *Tables) LeaseTake(ctx context.Context, p store.LeaseTakeParams) (store.
 	slices.Sort(l.Holders)
 	return l, nil
 }
-
-func scanText(scan Scan, text *string) error { return scan(text) }
 
 // LeaseRelease releases the lease if owner holds it. Otherwise it does nothing.
 func (t *Tables) LeaseRelease(ctx context.Context, name, owner string) error {

@@ -22,7 +22,7 @@ func ScanPromotion(scan Scan, p *reward.Promotion, more ...any) error {
 
 // ScanView reads ViewColumns into v, and the columns after them into more.
 func ScanView(scan Scan, v *store.PromotionView, more ...any) error {
-	return ScanPromotion(scan, &v.Promotion, append(CountsInto(&v.Counts), more...)...)
+	return ScanPromotion(scan, &v.Promotion, append(countsInto(&v.Counts), more...)...)
 }
 
 func scanView(scan Scan, v *store.PromotionView) error { return ScanView(scan, v) }
@@ -36,7 +36,7 @@ const joinCounts = `promotions m JOIN summaries s ON s.promotion_id = m.id AND s
 
 var (
 	// ViewColumns are those of promotions m and their counts s. ScanView scans them.
-	ViewColumns   = PromotionColumns + `, ` + CountsSQL
+	ViewColumns   = PromotionColumns + `, ` + countsSQL
 	detailColumns = ViewColumns + `, m.metadata`
 
 	// ViewSQL reads promotions m with their counts s.

@@ -15,8 +15,8 @@ import (
 func (t *Tables) SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error) {
 	return list(ctx, t.db.Read, "list summaries", func(scan Scan, s *reward.Summary) error {
 		s.PromotionID = id
-		return scan(append([]any{&s.ID}, CountsInto(&s.Counts)...)...)
-	}, `SELECT s.summary_id, `+CountsSQL+` FROM summaries s
+		return scan(append([]any{&s.ID}, countsInto(&s.Counts)...)...)
+	}, `SELECT s.summary_id, `+countsSQL+` FROM summaries s
 WHERE s.promotion_id = $1 AND s.summary_id > 0 ORDER BY s.summary_id LIMIT $2`, int64(id), limit)
 }
 
@@ -76,7 +76,7 @@ func (t *Tables) SharedKeys(ctx context.Context, id reward.PromotionID) (store.S
 }
 
 // summaryColumns are the columns of summaries with counts and amounts, and the attempts, in
-// the order of CountsSQL.
+// the order of countsSQL.
 var summaryColumns = func() []string {
 	var amounts []string
 	for _, c := range CountColumns {
@@ -123,9 +123,9 @@ var (
   ) u GROUP BY summary_id) d WHERE ` + eachSummed("%s <> 0", " OR ") + `
 )
 SELECT c.*, f.repairs, m.finished_at IS NOT NULL, m.archived_at IS NOT NULL, m.currency FROM (
-  SELECT 0 AS side, s.summary_id, ` + CountsSQL + ` FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0
-  UNION ALL SELECT 1, s.summary_id, ` + CountsSQL + ` FROM summed s WHERE s.summary_id = 0
-  UNION ALL SELECT 2, s.summary_id, ` + CountsSQL + ` FROM differing s
+  SELECT 0 AS side, s.summary_id, ` + countsSQL + ` FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0
+  UNION ALL SELECT 1, s.summary_id, ` + countsSQL + ` FROM summed s WHERE s.summary_id = 0
+  UNION ALL SELECT 2, s.summary_id, ` + countsSQL + ` FROM differing s
 ) c
 JOIN summaries f ON f.promotion_id = $1 AND f.summary_id = 0
 JOIN promotions m ON m.id = $1
@@ -204,7 +204,7 @@ func (t *Tables) readCounts(ctx context.Context, id reward.PromotionID) (c compa
 			found = true
 			var side int32
 			var sum reward.Summary
-			err := scan(slices.Concat([]any{&side, (*int64)(&sum.ID)}, CountsInto(&sum.Counts), []any{&c.repairs, &c.Ended, &archived, &c.Currency})...)
+			err := scan(slices.Concat([]any{&side, (*int64)(&sum.ID)}, countsInto(&sum.Counts), []any{&c.repairs, &c.Ended, &archived, &c.Currency})...)
 			switch side {
 			case 0:
 				c.Kept = sum.Counts

@@ -33,8 +33,8 @@ func ScanTemplate(scan Scan, t *reward.CouponTemplate, more ...any) error {
 func scanTemplate(scan Scan, t *reward.CouponTemplate) error { return ScanTemplate(scan, t) }
 
 const (
-	// TemplateSQL reads template $1.
-	TemplateSQL = `SELECT ` + TemplateColumns + ` FROM coupon_templates t WHERE t.id = $1`
+	// templateSQL reads template $1.
+	templateSQL = `SELECT ` + TemplateColumns + ` FROM coupon_templates t WHERE t.id = $1`
 
 	listTemplates = `SELECT ` + TemplateColumns + ` FROM coupon_templates t WHERE t.id < $1 ORDER BY t.id DESC LIMIT $2`
 )
@@ -46,7 +46,7 @@ func (t *Tables) TemplateGet(ctx context.Context, id reward.TemplateID) (reward.
 
 // template returns a template, for the call that what names.
 func (t *Tables) template(ctx context.Context, what string, id reward.TemplateID) (reward.CouponTemplate, error) {
-	return t.templateWith(ctx, what, id, TemplateSQL, []any{int64(id)})
+	return t.templateWith(ctx, what, id, templateSQL, []any{int64(id)})
 }
 
 // templateWith returns a template that a statement reads, and reads the columns after it into
@@ -95,7 +95,7 @@ func (t *Tables) inTemplate(ctx context.Context, what string, id reward.Template
 		c = reward.CouponTemplate{}
 		args := []any{int64(id)}
 		return slices.Concat([]Statement{{SQL: lockTemplateSQL, Args: args}}, build(),
-			[]Statement{{SQL: TemplateSQL, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }}})
+			[]Statement{{SQL: templateSQL, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c) }}})
 	})
 	if err == nil && c.ID == 0 {
 		err = store.NoTemplate(id)

@@ -361,8 +361,7 @@ func noDelivery(endpoint, id int64) error {
 
 // WebhookDeliveryGet returns a delivery and its attempts, or CodeDeliveryNotFound.
 func (t *Tables) WebhookDeliveryGet(ctx context.Context, endpoint, id int64) (store.EndpointDelivery, error) {
-	found, err := list(ctx, t.db.Read, "read a delivery", scanDelivery, deliverySQL+`WHERE endpoint_id = $1 AND id = $2`, endpoint, id)
-	d, err := first(found, err, noDelivery(endpoint, id))
+	d, err := one(ctx, t.db.Read, "read a delivery", noDelivery(endpoint, id), scanDelivery, deliverySQL+`WHERE endpoint_id = $1 AND id = $2`, endpoint, id)
 	if err != nil {
 		return store.EndpointDelivery{}, err
 	}
@@ -418,18 +417,16 @@ func (t *Tables) WebhookDeliveryOwners(ctx context.Context) ([]int64, error) {
 // deleted endpoint. If too many are pending, it drops the oldest bulk events among
 // them.
 func (t *Tables) WebhookDeliveryTrim(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {
-	counts, err := list(ctx, t.db.Read, "count pending deliveries", scanOne[int64], countPending, p.EndpointID, p.PendingMax+p.Limit)
+	pending, err := one(ctx, t.db.Read, "count pending deliveries", nil, scanOne[int64], countPending, p.EndpointID, p.PendingMax+p.Limit)
 	if err != nil {
 		return store.WebhookTrimResult{}, err
 	}
-	pending := counts[0]
 	var last *int64 // the newest event to drop
 	if excess := pending - int64(p.PendingMax); excess > 0 {
-		found, err := list(ctx, t.db.Read, "find events to drop", scanOne[*int64], bulkToDrop, p.EndpointID, excess)
+		last, err = one(ctx, t.db.Read, "find events to drop", nil, scanOne[*int64], bulkToDrop, p.EndpointID, excess)
 		if err != nil {
 			return store.WebhookTrimResult{}, err
 		}
-		last = found[0]
 	}
 	r := store.WebhookTrimResult{Pending: int(pending)}
 	err = t.db.Write(ctx, "trim the deliveries to an endpoint", func() []Statement {
