@@ -439,6 +439,9 @@ func (c *Catalog) addDraws(ctx context.Context, user string, outcomes []reward.I
 	}
 	// A user with more than historyMax outcomes has the outcome of a draw, which is
 	// later than its opening, among those left out, or not at all.
-	store.SortOutcomes(outcomes)
+	slices.SortFunc(outcomes, func(a, b reward.IssueOutcome) int {
+		return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.TemplateID, a.TemplateID),
+			cmp.Compare(b.Ticket, a.Ticket), cmp.Compare(b.Generation, a.Generation))
+	})
 	return outcomes[:min(len(outcomes), historyMax)], nil
 }

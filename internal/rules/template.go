@@ -41,9 +41,7 @@ func checkTemplate(t *reward.CouponTemplate) error {
 	if len(fields) == 0 {
 		return nil
 	}
-	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "template %d: %s %s", t.ID, fields[0].Field, fields[0].Detail)
-	e.Fields = fields
-	return e
+	return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "template %d: %s %s", t.ID, fields[0].Field, fields[0].Detail).With(fields...)
 }
 
 // TemplateChange is a change of the settings of a template. A nil field keeps its

@@ -14,22 +14,21 @@ import (
 // bad request cannot block the waiting line.
 func (p *CouponSettleParams) Check() error {
 	if len(p.Requests) > BatchMax {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a batch has %d requests; at most %d are allowed", len(p.Requests), BatchMax)
+		return invalid("a batch has %d requests; at most %d are allowed", len(p.Requests), BatchMax)
 	}
 	for i := range p.Requests {
 		a := &p.Requests[i]
 		if p.Kind == rules.SettleListed && (a.Ticket < 1 || a.Generation < 0) {
-			return reward.NewError(reward.KindInvalid, reward.CodeInvalid,
-				"ticket %d of generation %d cannot exist", a.Ticket, a.Generation)
+			return invalid("ticket %d of generation %d cannot exist", a.Ticket, a.Generation)
 		}
 		if a.Reason == reward.ReasonLeft {
-			return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a request cannot be settled as %s; it leaves the line by itself", a.Reason)
+			return invalid("a request cannot be settled as %s; it leaves the line by itself", a.Reason)
 		}
 		if a.Reason != "" {
 			continue
 		}
 		if a.CouponID <= 0 || a.Code == "" {
-			return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a request needs an id and a code for its coupon")
+			return invalid("a request needs an id and a code for its coupon")
 		}
 		if err := CheckText("user id", a.UserID); err != nil {
 			return err
@@ -112,15 +111,7 @@ func CodeTaken(cause error) error {
 // CheckList returns CodeInvalid unless p has either a template or a user.
 func (p *CouponListParams) CheckList() error {
 	if (p.TemplateID == 0) == (p.UserID == "") {
-		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "coupons are listed either by template or by user; set exactly one of them")
+		return invalid("coupons are listed either by template or by user; set exactly one of them")
 	}
 	return nil
-}
-
-// SortOutcomes sorts outcomes, the latest first.
-func SortOutcomes(list []reward.IssueOutcome) {
-	slices.SortFunc(list, func(a, b reward.IssueOutcome) int {
-		return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.TemplateID, a.TemplateID),
-			cmp.Compare(b.Ticket, a.Ticket), cmp.Compare(b.Generation, a.Generation))
-	})
 }
