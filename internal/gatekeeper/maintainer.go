@@ -371,10 +371,15 @@ func (m *Maintainer) fallBack(ctx context.Context, all []*reward.CouponTemplate)
 	return errors.Join(errs...)
 }
 
-// move moves a template to the database path because its gate does not work, unless it is
-// there or must wait.
+// movable reports whether a template moves to the database path when its gate does not
+// work: it is neither there nor must wait.
+func movable(t *reward.CouponTemplate) bool {
+	return !InDraw(t) && t.Path != reward.PathDatabase && t.WhenRedisAway == reward.FallbackDatabase
+}
+
+// move moves a template to the database path because its gate does not work, if it is movable.
 func (m *Maintainer) move(ctx context.Context, t *reward.CouponTemplate, why error) error {
-	if InDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase {
+	if !movable(t) {
 		return nil
 	}
 	_, moved, err := m.rows.TemplateNewGeneration(ctx, store.TemplateNewGenerationParams{
@@ -607,10 +612,8 @@ func (m *Maintainer) standIn(ctx context.Context) error {
 	if m.untilFallback() > 0 {
 		return nil
 	}
-	all := slices.DeleteFunc(slices.Clone(m.templates.Active()), func(t *reward.CouponTemplate) bool {
-		return InDraw(t) || t.Path == reward.PathDatabase || t.WhenRedisAway != reward.FallbackDatabase
-	})
-	if len(all) == 0 {
+	all := m.templates.Active()
+	if !slices.ContainsFunc(all, movable) {
 		return nil
 	}
 	alive, err := m.issuers.AnyAlive(ctx)
