@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -108,9 +107,7 @@ func (t *Tables) PromotionGrant(ctx context.Context, p store.PromotionGrantParam
 // PromotionAuthors returns everybody who created or changed a promotion with this
 // ID, or added targets to it, also before it was deleted and created again.
 func (t *Tables) PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error) {
-	authors, err := list(ctx, t.db.Read, "list the authors of a promotion", scanOne[string], listAuthors, int64(id))
-	slices.Sort(authors)
-	return authors, err
+	return texts(ctx, t.db.Read, "list the authors of a promotion", listAuthors, int64(id))
 }
 
 // payoutCount is the number of the payouts that the summary row s counts.

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -37,27 +38,17 @@ var CountColumns = [reward.StateCount]string{
 	"ready", "queued", "retrying", "unknown", "succeeded", "failed", "cancelled",
 }
 
-// countsSQL lists the columns of a summary row, with the alias s, that
-// countsInto reads.
-var countsSQL = func() string {
-	var cols []string
-	for _, c := range CountColumns {
-		cols = append(cols, "s."+c)
-	}
-	for _, c := range CountColumns {
-		cols = append(cols, "s."+c+"_amount")
-	}
-	return strings.Join(append(cols, "s.attempts"), ", ")
-}()
+var (
+	amountColumns = strings.Fields(strings.Join(CountColumns[:], "_amount ") + "_amount")
 
-// Worth is the amount of all payouts that the summary row s counts.
-var Worth = func() string {
-	sum := make([]string, len(CountColumns))
-	for i, c := range CountColumns {
-		sum[i] = "s." + c + "_amount"
-	}
-	return "(" + strings.Join(sum, " + ") + ")"
-}()
+	// summaryColumns are the columns of summaries with counts and amounts, and the attempts.
+	// countsSQL lists them of a summary row s, as countsInto reads them.
+	summaryColumns = slices.Concat(CountColumns[:], amountColumns, []string{"attempts"})
+	countsSQL      = "s." + strings.Join(summaryColumns, ", s.")
+
+	// Worth is the amount of all payouts that the summary row s counts.
+	Worth = "(s." + strings.Join(amountColumns, " + s.") + ")"
+)
 
 // countsInto returns pointers to the fields of c, in the order of countsSQL.
 func countsInto(c *reward.Counts) []any {

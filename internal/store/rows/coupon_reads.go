@@ -229,8 +229,7 @@ func (t *Tables) CouponWaiting(ctx context.Context, id reward.TemplateID, genera
 	for i, l := range line {
 		records[i] = lineRecord{Place: i, UserID: reward.SanitizeText(l.UserID), Ticket: l.Ticket, Generation: l.Generation}
 	}
-	waiting, err := list(ctx, t.db.Read, "look up a waiting line", func(scan Scan, place *int64) error { return scan(place) },
-		waitingLine, int64(id), generation, jsonOf(records))
+	waiting, err := list(ctx, t.db.Read, "look up a waiting line", scanOne[int64], waitingLine, int64(id), generation, jsonOf(records))
 	if err != nil {
 		return nil, err
 	}

@@ -51,9 +51,7 @@ func (t *Tables) TemplateAssign(ctx context.Context, ids []reward.TemplateID, ow
 	if len(ids) == 0 {
 		return map[reward.TemplateID]int64{}, nil
 	}
-	sorted := slices.Clone(ids)
-	slices.Sort(sorted)
-	sorted = slices.Compact(sorted)
+	sorted := slices.Compact(slices.Sorted(slices.Values(ids)))
 	var epochs map[reward.TemplateID]int64
 	err := t.db.Write(ctx, "assign coupon templates", func() []Statement {
 		epochs = make(map[reward.TemplateID]int64, len(sorted))
@@ -97,15 +95,8 @@ UPDATE coupons SET status = 3 WHERE id IN (SELECT coupon FROM due) RETURNING id`
 // CouponExpire marks at most limit ISSUED coupons as EXPIRED and returns how many. Their
 // ExpiresAt is not after now. They still count in Live and keep their slot. Coupons that
 // another transaction has locked are skipped.
-//
-// It skips those that other transactions have locked.
 func (t *Tables) CouponExpire(ctx context.Context, now time.Time, limit int) (int, error) {
-	var expired int
-	err := t.db.Write(ctx, "expire coupons", func() []Statement {
-		expired = 0
-		return []Statement{{SQL: expireCoupons, Args: []any{now, max(limit, 0)}, Row: counted(&expired)}}
-	})
-	return expired, err
+	return t.changeOld(ctx, "expire coupons", expireCoupons, now, limit)
 }
 
 // endedHolds visits the templates above $1 that have HELD coupons, one step of the

@@ -145,9 +145,7 @@ func (t *Tables) DeadLetterClose(ctx context.Context, ids []int64, to reward.Dea
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	sorted := slices.Clone(ids)
-	slices.Sort(sorted)
-	sorted = slices.Compact(sorted)
+	sorted := slices.Compact(slices.Sorted(slices.Values(ids)))
 	var closed []int64
 	err := t.db.Write(ctx, "close dead letters", func() []Statement {
 		closed = nil

@@ -2,7 +2,6 @@ package rows
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/store"
@@ -62,18 +61,14 @@ func (t *Tables) InstanceHeartbeat(ctx context.Context, i store.Instance, ttl ti
 // Approvals differ, ordered by their bytes. It leaves out instances of a version that
 // stores none.
 func (t *Tables) InstanceOtherApprovals(ctx context.Context, approvals string) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "compare the settings of approvals", scanOne[string], otherApprovals, approvals)
-	slices.Sort(names)
-	return names, err
+	return texts(ctx, t.db.Read, "compare the settings of approvals", otherApprovals, approvals)
 }
 
 // InstanceReportDead returns the names of the instances that died and were not
 // returned before, to this or another caller, ordered by their bytes. An instance
 // that is alive again can be returned again.
 func (t *Tables) InstanceReportDead(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.write, "report dead instances", scanOne[string], reportDead)
-	slices.Sort(names)
-	return names, err
+	return texts(ctx, t.write, "report dead instances", reportDead)
 }
 
 // InstanceRemove removes an instance that stops normally. A missing one is no
@@ -100,7 +95,5 @@ func (t *Tables) InstanceList(ctx context.Context) ([]store.Instance, error) {
 // InstanceAlive returns the names of the instances that are alive, ordered by
 // their bytes. It reads nothing else, so it stays cheap with many pools.
 func (t *Tables) InstanceAlive(ctx context.Context) ([]string, error) {
-	names, err := list(ctx, t.db.Read, "list living instances", scanOne[string], aliveInstances)
-	slices.Sort(names)
-	return names, err
+	return texts(ctx, t.db.Read, "list living instances", aliveInstances)
 }

@@ -59,10 +59,8 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 	v, _, err := t.changePromotion(ctx, what, c.ID, func(v store.PromotionView) (promotionChange, error) {
 		var flagged int64
 		if c.MaxAmount != nil {
-			err := t.db.Read(ctx, what, func() Statement {
-				return Statement{SQL: FlaggedSQL, Args: []any{int64(c.ID)}, Row: func(scan Scan) error { return scan(&flagged) }}
-			})
-			if err != nil {
+			var err error
+			if flagged, err = one(ctx, t.db.Read, what, nil, scanOne[int64], FlaggedSQL, int64(c.ID)); err != nil {
 				return promotionChange{}, err
 			}
 		}

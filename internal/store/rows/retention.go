@@ -18,7 +18,7 @@ const (
 // AuditForget looks at the limit oldest lines of the audit, removes those that began
 // before a time, and returns how many.
 func (t *Tables) AuditForget(ctx context.Context, before time.Time, limit int) (int, error) {
-	return t.remove(ctx, "forget audit lines", forgetAudit, before, limit)
+	return t.changeOld(ctx, "forget audit lines", forgetAudit, before, limit)
 }
 
 // DeadLetterForget looks at the limit oldest dead letters with a status, removes those
@@ -27,13 +27,14 @@ func (t *Tables) DeadLetterForget(ctx context.Context, status reward.DeadLetterS
 	if status == reward.DeadLetterOpen {
 		return 0, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "a dead letter that is open cannot be forgotten")
 	}
-	return t.remove(ctx, "forget dead letters", forgetLetters, before, limit, string(status))
+	return t.changeOld(ctx, "forget dead letters", forgetLetters, before, limit, string(status))
 }
 
-// remove runs a statement that returns the IDs of the rows that it removes.
-func (t *Tables) remove(ctx context.Context, what, sql string, before time.Time, limit int, more ...any) (int, error) {
-	removed, err := list(ctx, t.write, what, scanOne[int64], sql, append([]any{before, max(limit, 0)}, more...)...)
-	return len(removed), err
+// changeOld runs a statement that changes or removes at most $2 rows from before $1, and
+// returns their IDs. It returns their number.
+func (t *Tables) changeOld(ctx context.Context, what, sql string, before time.Time, limit int, more ...any) (int, error) {
+	changed, err := list(ctx, t.write, what, scanOne[int64], sql, append([]any{before, max(limit, 0)}, more...)...)
+	return len(changed), err
 }
 
 // The statements that archive promotions and remove their payouts.
@@ -118,13 +119,13 @@ func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (
 		return store.PayoutForgotten{}, t.exec(ctx, "end the removal of payouts", nothingLeft, id)
 	}
 	last := reward.TargetID(page[len(page)-1])
-	var removed []int64
+	removed := 0
 	err = t.db.Write(ctx, "remove old payouts", func() []Statement {
-		removed = nil
+		removed = 0
 		return []Statement{
-			{SQL: forgetPayouts, Args: []any{id, after, int64(last), p.Before}, Row: into(&removed, scanOne)},
+			{SQL: forgetPayouts, Args: []any{id, after, int64(last), p.Before}, Row: counted(&removed)},
 			{SQL: forgetAttempts, Args: []any{id, after, int64(last)}},
 		}
 	})
-	return store.PayoutForgotten{Removed: len(removed), Last: &last}, err
+	return store.PayoutForgotten{Removed: removed, Last: &last}, err
 }

@@ -59,8 +59,7 @@ func (t *Tables) TemplateEnded(ctx context.Context, before time.Time, after stor
 // must still have the version that it had. An archived template stays archived. Its
 // counts stay.
 func (t *Tables) TemplateArchive(ctx context.Context, id reward.TemplateID, before, now time.Time) (bool, error) {
-	seenAt, err := list(ctx, t.db.ReadLong, "look for what is open of a template", func(scan Scan, version *int64) error { return scan(version) },
-		overAtVersion, int64(id), before)
+	seenAt, err := list(ctx, t.db.ReadLong, "look for what is open of a template", scanOne[int64], overAtVersion, int64(id), before)
 	if err != nil || len(seenAt) == 0 {
 		return false, err
 	}

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -431,6 +432,13 @@ func one[T any](ctx context.Context, db reading, what string, missing error, rea
 
 // scanOne reads a single column.
 func scanOne[T any](scan Scan, v *T) error { return scan(v) }
+
+// texts reads a single column of texts, and orders them by their bytes.
+func texts(ctx context.Context, db reading, what, sql string, args ...any) ([]string, error) {
+	found, err := list(ctx, db, what, scanOne[string], sql, args...)
+	slices.Sort(found)
+	return found, err
+}
 
 // first returns the first row of a result. It returns missing if there is none,
 // and err if that is set.

@@ -65,25 +65,10 @@ SELECT CAST(sum(n) OVER () AS bigint), count(*) OVER (), transaction_key, first,
 // SharedKeys returns what payouts of a promotion have the transaction key of another
 // one. It reads all rows of the promotion.
 func (t *Tables) SharedKeys(ctx context.Context, id reward.PromotionID) (store.SharedKeys, error) {
-	var k store.SharedKeys
-	err := t.db.ReadLong(ctx, "look for shared transaction keys", func() Statement {
-		k = store.SharedKeys{}
-		return Statement{SQL: sharedKeys, Args: []any{int64(id)}, Row: func(scan Scan) error {
-			return scan(&k.Payouts, &k.Keys, &k.Key, (*int64)(&k.First), (*int64)(&k.Last))
-		}}
-	})
-	return k, err
+	return one(ctx, t.db.ReadLong, "look for shared transaction keys", nil, func(scan Scan, k *store.SharedKeys) error {
+		return scan(&k.Payouts, &k.Keys, &k.Key, (*int64)(&k.First), (*int64)(&k.Last))
+	}, sharedKeys, int64(id))
 }
-
-// summaryColumns are the columns of summaries with counts and amounts, and the attempts, in
-// the order of countsSQL.
-var summaryColumns = func() []string {
-	var amounts []string
-	for _, c := range CountColumns {
-		amounts = append(amounts, c+"_amount")
-	}
-	return slices.Concat(CountColumns[:], amounts, []string{"attempts"})
-}()
 
 // eachSummed returns the columns of summaryColumns, each as a text with its name for %[1]s.
 func eachSummed(format, separator string) string {

@@ -51,14 +51,8 @@ func (t *Tables) template(ctx context.Context, what string, id reward.TemplateID
 
 // templateWith returns a template that a statement reads, and reads the columns after it into
 // more.
-func (t *Tables) templateWith(ctx context.Context, what string, id reward.TemplateID, sql string, args []any, more ...any) (c reward.CouponTemplate, err error) {
-	err = t.db.Read(ctx, what, func() Statement {
-		return Statement{SQL: sql, Args: args, Row: func(scan Scan) error { return ScanTemplate(scan, &c, more...) }}
-	})
-	if err == nil && c.ID == 0 {
-		err = store.NoTemplate(id)
-	}
-	return c, err
+func (t *Tables) templateWith(ctx context.Context, what string, id reward.TemplateID, sql string, args []any, more ...any) (reward.CouponTemplate, error) {
+	return one(ctx, t.db.Read, what, store.NoTemplate(id), func(scan Scan, c *reward.CouponTemplate) error { return ScanTemplate(scan, c, more...) }, sql, args...)
 }
 
 // TemplateList returns at most limit templates by descending ID. Only IDs below before count;

@@ -120,19 +120,19 @@ func (t *Tables) TimelineFold(ctx context.Context, p store.TimelineFoldParams) (
 	before := p.Before.Unix() - p.Before.Unix()%to
 	folded := 0
 	for _, s := range []series{promotionPoints, templatePoints} {
-		var points []int64
+		points := 0
 		err := t.db.Write(ctx, "fold points of timelines", func() []Statement {
-			points = nil
+			points = 0
 			return []Statement{
 				{SQL: s.mark, Args: []any{from, before, max(p.Limit, 0)}},
 				{SQL: s.fold, Args: []any{-from, to}},
-				{SQL: s.deleteMarks, Args: []any{-from}, Row: into(&points, scanOne)},
+				{SQL: s.deleteMarks, Args: []any{-from}, Row: counted(&points)},
 			}
 		})
 		if err != nil {
 			return folded, err
 		}
-		folded += len(points)
+		folded += points
 	}
 	return folded, nil
 }

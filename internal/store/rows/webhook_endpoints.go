@@ -232,8 +232,7 @@ func (t *Tables) updated(ctx context.Context, what string, id int64, sql string,
 func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.WebhookEndpointChange) (store.WebhookEndpoint, error) {
 	var events *int64
 	if p.Events != nil {
-		bits := store.WebhookEventBits(p.Events)
-		events = &bits
+		events = new(store.WebhookEventBits(p.Events))
 	}
 	for what, text := range map[string]*string{"url": p.URL, "description": p.Description} {
 		if text == nil {
