@@ -12,7 +12,7 @@ import (
 
 // Limits of the URL of a receiver. Lengths are in bytes.
 const (
-	URLMax   = 2000
+	urlMax   = 2000
 	hostMax  = 253
 	labelMax = 63
 	portMax  = 65535
@@ -44,8 +44,8 @@ var (
 // than the check, and is called as it is. The errors never show the URL, which may hold a
 // secret.
 func CheckURL(address string) error {
-	if len(address) > URLMax {
-		return fmt.Errorf("must have at most %d bytes, not %d", URLMax, len(address))
+	if len(address) > urlMax {
+		return fmt.Errorf("must have at most %d bytes, not %d", urlMax, len(address))
 	}
 	if !printable.MatchString(address) {
 		return errors.New("contains a space, a control character or a character outside ASCII; write it percent-encoded, and a host name in its xn-- form")

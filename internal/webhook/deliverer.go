@@ -39,8 +39,8 @@ var retries = []time.Duration{
 
 // Reasons for which an endpoint is disabled.
 const (
-	ReasonFailing = "FAILING"
-	ReasonGone    = "GONE"
+	reasonFailing = "FAILING"
+	reasonGone    = "GONE"
 )
 
 // Rows is the part of the store that a Deliverer uses.
@@ -222,7 +222,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	}
 	a := store.WebhookAttemptRecord{
 		EndpointID: e.ID, DeliveryID: c.ID, Test: c.Event == store.WebhookTest, Status: status, Took: time.Since(began), Body: body,
-		DisableAfter: disableAfter, DisableFailures: disableFailures, DisableReason: ReasonFailing,
+		DisableAfter: disableAfter, DisableFailures: disableFailures, DisableReason: reasonFailing,
 	}
 	attrs = append(attrs, "status", status)
 	if err == nil {
@@ -239,7 +239,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 // afterFailure decides what follows from a failed attempt. A test has only one.
 func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.EndpointDelivery, err error, attrs []any) {
 	if a.Status == http.StatusGone && !a.Test {
-		a.DisableNow, a.DisableReason = true, ReasonGone
+		a.DisableNow, a.DisableReason = true, reasonGone
 	}
 	if c.Tries < len(retries) && !a.Test {
 		a.RetryAfter = service.Jitter(retries[c.Tries], 0.1)

@@ -246,10 +246,10 @@ func TestDeliverer(t *testing.T) {
 				}
 				time.Sleep(24 * time.Hour)
 			}
-			if e := rows.endpoint(1); e.Enabled || e.DisabledReason != ReasonFailing {
+			if e := rows.endpoint(1); e.Enabled || e.DisabledReason != reasonFailing {
 				t.Errorf("%+v", e)
 			}
-			if e := rows.endpoint(2); e.Enabled || e.DisabledReason != ReasonGone || len(r.of("2.example")) != 1 {
+			if e := rows.endpoint(2); e.Enabled || e.DisabledReason != reasonGone || len(r.of("2.example")) != 1 {
 				t.Errorf("%+v", e)
 			}
 			n := len(r.of("1.example"))

@@ -10,13 +10,13 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ErrRefusedAddress means that webhooks are not sent to an address.
-var ErrRefusedAddress = errors.New("webhooks are not sent to this address")
+// errRefusedAddress means that webhooks are not sent to an address.
+var errRefusedAddress = errors.New("webhooks are not sent to this address")
 
 var (
-	errMetadata = fmt.Errorf("%w: clouds serve credentials at it or next to it", ErrRefusedAddress)
-	errNobody   = fmt.Errorf("%w: it does not belong to one receiver", ErrRefusedAddress)
-	errPrivate  = fmt.Errorf("%w: it is not public; set webhook.allow-private if the receiver is in your own network", ErrRefusedAddress)
+	errMetadata = fmt.Errorf("%w: clouds serve credentials at it or next to it", errRefusedAddress)
+	errNobody   = fmt.Errorf("%w: it does not belong to one receiver", errRefusedAddress)
+	errPrivate  = fmt.Errorf("%w: it is not public; set webhook.allow-private if the receiver is in your own network", errRefusedAddress)
 )
 
 // metadata contains addresses at which clouds serve credentials to their machines.

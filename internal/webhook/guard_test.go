@@ -45,7 +45,7 @@ func TestCheckAddress(t *testing.T) {
 			if got = private; CheckAddress(ip, true) != nil {
 				got = always
 			}
-			if !errors.Is(err, ErrRefusedAddress) {
+			if !errors.Is(err, errRefusedAddress) {
 				t.Errorf("%s: %v", address, err)
 			}
 		}

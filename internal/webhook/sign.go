@@ -13,9 +13,9 @@ import (
 
 // The headers of the Standard Webhooks specification.
 const (
-	HeaderID        = "Webhook-Id"
-	HeaderTimestamp = "Webhook-Timestamp"
-	HeaderSignature = "Webhook-Signature"
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
 )
 
 const (
@@ -46,7 +46,7 @@ func Sign(header http.Header, id string, at time.Time, body []byte, secrets ...s
 		mac.Write(body)
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
-	header.Set(HeaderID, id)
-	header.Set(HeaderTimestamp, stamp)
-	header.Set(HeaderSignature, strings.Join(signatures, " "))
+	header.Set(headerID, id)
+	header.Set(headerTimestamp, stamp)
+	header.Set(headerSignature, strings.Join(signatures, " "))
 }
