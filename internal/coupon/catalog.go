@@ -177,14 +177,15 @@ func (c *Catalog) Change(ctx context.Context, p rules.TemplateChange) (View, err
 	if err != nil {
 		return View{}, err
 	}
-	if p.Mode != nil && *p.Mode != before.Mode && (before.Waiting > 0 || before.GateUnavailable) {
+	otherMode := p.Mode != nil && *p.Mode != before.Mode
+	if otherMode && (before.Waiting > 0 || before.GateUnavailable) {
 		return View{}, reward.NewError(reward.KindConflict, reward.CodeConflict, "%d requests wait in line; change the mode when the line is empty", before.Waiting)
 	}
 	if err := c.checkFallback(p.WhenRedisAway); err != nil {
 		return View{}, err
 	}
 	var t reward.CouponTemplate
-	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || p.Mode != nil && *p.Mode != before.Mode {
+	if p.TotalQuantity != nil && *p.TotalQuantity < before.TotalQuantity || otherMode {
 		t, err = c.granter.Change(ctx, p, &before.CouponTemplate)
 	} else {
 		t, err = c.rows.TemplateChange(ctx, p)

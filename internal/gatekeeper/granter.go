@@ -143,7 +143,7 @@ func (g *Granter) grant(ctx context.Context, id reward.TemplateID, at *gate.Admi
 
 // Cover grants the places that users in line need and do not have.
 func (g *Granter) Cover(ctx context.Context, id reward.TemplateID, h gate.Header) error {
-	if uncovered(h) <= 0 || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+	if !coverable(h) {
 		return nil
 	}
 	return g.add(ctx, h.Version, store.TemplateGrantParams{
@@ -154,6 +154,9 @@ func (g *Granter) Cover(ctx context.Context, id reward.TemplateID, h gate.Header
 // uncovered returns how many users in line have no place. There are such users after
 // Redis lost data, and in a line that version 1 has left behind.
 func uncovered(h gate.Header) int64 { return h.Waiting - (h.Granted - h.Used) }
+
+// coverable reports whether there are such users, and places left for some of them.
+func coverable(h gate.Header) bool { return uncovered(h) > 0 && h.Total-h.Live-(h.Granted-h.Used) > 0 }
 
 // tell tells a gate its places again, because they differ although the gate has the
 // latest grant: a grant of none has a new number. It reports whether it did: not if there
@@ -283,8 +286,7 @@ func (g *Granter) shrinkForChange(ctx context.Context, before *reward.CouponTemp
 		if h, err = g.header(ctx, before.ID); err != nil {
 			break
 		}
-		missing := uncovered(h)
-		if missing <= 0 || before.Mode == reward.ModeSync || h.Total-h.Live-(h.Granted-h.Used) <= 0 {
+		if !coverable(h) || before.Mode == reward.ModeSync {
 			if err := g.pause(ctx, before.ID, changePause); err != nil {
 				return s, version, err
 			}

@@ -485,7 +485,7 @@ func (t *loadTry) passRecords(ctx context.Context, row *reward.CouponTemplate) e
 			least = behind
 			t.progress()
 		}
-		if row.Path == reward.PathGate && row.WhenRedisAway == reward.FallbackDatabase && time.Since(began) >= t.fallbackAfter {
+		if movable(row) && time.Since(began) >= t.fallbackAfter {
 			return t.leaveGate(ctx, row)
 		}
 		if !service.Sleep(ctx, service.Backoff(try, loadInterval, loadIntervalMax)) {

@@ -405,10 +405,11 @@ func (m *Maintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h g
 		return m.awaitLoad(ctx, t, m.loader.LeaveDatabase)
 	}
 	status.checkAt = now
+	closedLongAgo := IsClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL
 	if !h.Exists {
 		status.version = t.Version
 		status.checkAt = now.Add(idleInterval)
-		if IsClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && t.Promised() > 0 && t.Path == reward.PathGate {
+		if closedLongAgo && t.Promised() > 0 && t.Path == reward.PathGate {
 			// The gate is lost, or was removed while people still asked. Nobody is admitted
 			// or waits: the places would keep the template from being archived.
 			if _, _, err := m.rows.TemplateShrink(ctx, t.ID, rules.Shrunk{Generation: t.Generation, Grants: t.Grants, Granted: t.Used}); err != nil {
@@ -435,7 +436,7 @@ func (m *Maintainer) maintain(ctx context.Context, t *reward.CouponTemplate, h g
 	if err := m.recordRefusal(ctx, t, status, h.Stock() == 0); err != nil {
 		return err
 	}
-	if IsClosed(t) && now.Sub(t.ClosesAt) > m.queueTTL && h.Waiting == 0 && h.Backlog == 0 {
+	if closedLongAgo && h.Waiting == 0 && h.Backlog == 0 {
 		// Requests only keep the gate of an open template: later, nobody would remove it.
 		_, err := m.gate.Retire(ctx, t.ID, 0)
 		return err
