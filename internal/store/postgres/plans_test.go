@@ -13,6 +13,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/store/storetest"
 )
 
 // TestPlans checks that every main statement reaches payouts by an index, row
@@ -144,13 +145,13 @@ func reachRowsByKey(t *testing.T, conn *pgxpool.Conn) {
 	}
 }
 
-// lists returns the statement of each list of payouts and promotions, with each
-// of its filters.
+// lists returns the statement of each list that has filters, with each of them.
 func lists() map[string]string {
 	all := map[string]string{
 		"list": listSQL(nil, ""), "list a code": listSQL(nil, "A"),
 	}
-	maps.Copy(all, dialect.PromotionPages())
+	maps.Copy(all, storetest.PromotionPages(dialect))
+	maps.Copy(all, storetest.OtherPages(dialect))
 	for s := range reward.StateCount {
 		all["list "+s.String()], all["list "+s.String()+" with a code"] = listSQL(&s, ""), listSQL(&s, "A")
 	}
@@ -182,7 +183,7 @@ func TestListsHaveIndexes(t *testing.T) {
 			indexes["list "+s.String()] = "payouts_listed"
 		}
 	}
-	for name := range dialect.PromotionPages() {
+	for name := range storetest.PromotionPages(dialect) {
 		if first, next, _ := strings.Cut(name, ", next"); next != "" && indexes[first] != "" {
 			indexes[name] = indexes[first]
 		}

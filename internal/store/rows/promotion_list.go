@@ -3,9 +3,7 @@ package rows
 import (
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -82,27 +80,3 @@ func (d Dialect) promotionPage(p store.PromotionListParams) (sql string, args []
 	}
 	return sql + "ORDER BY " + order + " LIMIT " + arg(max(p.Limit, 0)), args
 }
-
-// PromotionPages returns pages with each filter and each order, by name. Tests of the
-// drivers check their query plans.
-func (d Dialect) PromotionPages() map[string]string {
-	pages := make(map[string]string)
-	for name, p := range map[string]store.PromotionListParams{
-		"list promotions": {}, "list promotions in a status": {Status: "DRAFT"}, "list promotions that await an approval": {AwaitingApproval: true}, "list promotions of a creator": {CreatedBy: "a"},
-		"list promotions of a creator in a status": {CreatedBy: "a", Status: "DRAFT"}, "search promotions": {Search: "a"},
-		"list promotions by ID": {Sort: store.SortID}, "list promotions by name": {Sort: store.SortName},
-		"list promotions by name, down": {Sort: store.SortNameDown}, "list promotions by time": {Sort: store.SortCreated},
-		"list promotions by time, down":          {Sort: store.SortCreatedDown},
-		"list promotions of a time":              {Sort: store.SortCreatedDown, CreatedAfter: epoch, CreatedBefore: epoch},
-		"search promotions of a creator by name": {Sort: store.SortName, CreatedBy: "a", Search: "a"},
-	} {
-		for page, id := range []int64{0, 7} {
-			p.Last.ID = reward.PromotionID(id)
-			pages[name+[]string{"", ", next page"}[page]], _ = d.promotionPage(p)
-		}
-	}
-	return pages
-}
-
-// epoch is any time.
-var epoch = time.Unix(0, 0)

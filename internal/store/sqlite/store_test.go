@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -114,10 +115,10 @@ func TestPlans(t *testing.T) {
 		"list promotions in a status": "INDEX promotions_status (status=? AND rowid<?)", "list promotions of a creator": "INDEX promotions_creator (created_by=? AND id<?)",
 		"list promotions of a time": "INDEX promotions_created (created_at>? AND created_at<?)",
 	} {
-		checks[name] = check{dialect.PromotionPages()[name], []string{"SEARCH m USING " + step, "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"}}
+		checks[name] = check{storetest.PromotionPages(dialect)[name], []string{"SEARCH m USING " + step, "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"}}
 	}
 	for name, index := range map[string]string{"list promotions by name": "promotions_name", "list promotions by time, down": "promotions_created"} {
-		pages := dialect.PromotionPages()
+		pages := storetest.PromotionPages(dialect)
 		counts := "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"
 		checks[name] = check{pages[name], []string{"SCAN m USING INDEX " + index, counts}}
 		compared := map[string]string{"promotions_name": "(name>?)", "promotions_created": "(created_at<?)"}[index]
@@ -147,6 +148,7 @@ func TestPlans(t *testing.T) {
 	}
 	const inState = "SEARCH p USING COVERING INDEX payouts_code (promotion_id=? AND error_code=? AND state=?)"
 	shared := dialect.Statements()
+	maps.Copy(shared, storetest.OtherPages(dialect))
 	for name, want := range map[string][]string{
 		"counts within bounds":  {"SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)"},
 		"promotions as read":    {"SCAN CONSTANT ROW", "SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH m USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN"},
