@@ -176,12 +176,10 @@ func (n *Notifier) run(id reward.TemplateID, g *group) {
 		n.confirm(ctx, id, g, pending)
 		cancel()
 		time.Sleep(hintedUpdateInterval) // so that several hints cause one round
-		timer := time.NewTimer(updateInterval)
 		select {
 		case <-g.hint:
-		case <-timer.C:
+		case <-time.After(updateInterval):
 		}
-		timer.Stop()
 	}
 }
 

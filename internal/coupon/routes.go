@@ -1,6 +1,7 @@
 package coupon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -87,10 +88,7 @@ func (i *Intake) refused(ctx context.Context, t *reward.CouponTemplate, user str
 		}
 		if c.Status == reward.CouponCancelled {
 			// The cancel has not been applied to the gate yet.
-			if err := i.applier.CatchUp(ctx, t.ID, a.version); err != nil {
-				return Status{}, err
-			}
-			return Status{}, errTemplateChanged
+			return Status{}, cmp.Or(i.applier.CatchUp(ctx, t.ID, a.version), errTemplateChanged)
 		}
 		return Status{Kind: StatusIssued, Ticket: c.Ticket, Coupon: c, Duplicate: true}, nil
 	case gate.NoPlace:
@@ -98,10 +96,7 @@ func (i *Intake) refused(ctx context.Context, t *reward.CouponTemplate, user str
 	case gate.NoTickets:
 		// This instance has not seen that the mode is SYNC, or the gate has not seen that it
 		// no longer is.
-		if err := i.applier.CatchUp(ctx, t.ID, a.version); err != nil {
-			return Status{}, err
-		}
-		return Status{}, errTemplateChanged
+		return Status{}, cmp.Or(i.applier.CatchUp(ctx, t.ID, a.version), errTemplateChanged)
 	case gate.NotOpen:
 		return Status{}, refuse(t, reward.CodeNotOpen)
 	case gate.Closed:
