@@ -45,26 +45,26 @@ func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedO
 // Bounds are those within which every due row of a promotion may become QUEUED, whatever
 // Allowance would say of it.
 type Bounds struct {
-	Worth reward.Amount // of all its rows; below 0, Allowance decides
-	Spent reward.Amount // of all its rows but FAILED and CANCELLED ones
+	Worth     reward.Amount // of all its rows; below 0, Allowance decides
+	Committed reward.Amount // of all its rows but FAILED and CANCELLED ones
 }
 
 // BoundsOf returns the bounds of a promotion. An approval beyond the limits above is not
 // needed within them, nor does the budget run out. While a canary is open, there are none.
 func BoundsOf(p reward.Promotion, above reward.Limits) Bounds {
-	b := Bounds{Worth: worthMax(p, above), Spent: unbounded}
+	b := Bounds{Worth: WorthMax(p, above), Committed: unbounded}
 	if p.Status != reward.Running || CanaryOpen(p) {
 		b.Worth = -1
 	}
 	if p.MaxAmount > 0 {
-		b.Spent = p.MaxAmount
+		b.Committed = p.MaxAmount
 	}
 	return b
 }
 
 // Hold reports whether a promotion with counts c is within its bounds.
 func (b Bounds) Hold(c reward.Counts) bool {
-	return c.AmountTotal() <= b.Worth && Spent(c, c.Amounts[reward.Ready]) <= b.Spent
+	return c.AmountTotal() <= b.Worth && Spent(c, c.Amounts[reward.Ready]) <= b.Committed
 }
 
 // Saved returns the state of a new row that is not QUEUED at once.

@@ -17,11 +17,11 @@ import (
 // So the rows that were ever dispatched are never worth more than above or the largest
 // approval: they existed when the latest of them was dispatched.
 func ApprovalNeeded(p reward.Promotion, worth reward.Amount, above reward.Limits) bool {
-	return worth > worthMax(p, above)
+	return worth > WorthMax(p, above)
 }
 
-// worthMax is the worth up to which a promotion needs no approval; below 0, it always does.
-func worthMax(p reward.Promotion, above reward.Limits) reward.Amount {
+// WorthMax is the worth up to which a promotion needs no approval; below 0, it always does.
+func WorthMax(p reward.Promotion, above reward.Limits) reward.Amount {
 	switch {
 	case above.Of(p.Currency) <= 0:
 		return unbounded

@@ -142,7 +142,7 @@ func newInsertBatch(in *rows.Insertion) *insertBatch {
 	unvalued := make(map[reward.PromotionID]int32)
 	for i := range in.Intakes {
 		k := &in.Intakes[i]
-		b.ids, b.worths, b.committed = append(b.ids, int64(k.ID)), append(b.worths, int64(k.Worth)), append(b.committed, int64(k.Spent))
+		b.ids, b.worths, b.committed = append(b.ids, int64(k.ID)), append(b.worths, int64(k.Worth)), append(b.committed, int64(k.Committed))
 		b.states, b.rounds, b.refuses = append(b.states, int16(k.State)), append(b.rounds, k.Approval.Round), append(b.refuses, k.Refuses)
 		if !k.FinishedAt.IsZero() {
 			b.ended = append(b.ended, k.ID)

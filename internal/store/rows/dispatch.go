@@ -3,6 +3,7 @@ package rows
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -76,6 +77,10 @@ const spent = `s.succeeded_amount + s.queued_amount + s.retrying_amount + s.unkn
 var withinBounds = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0
   AND ` + Worth + ` <= $2 AND ` + Committed + ` <= $3`
 
+func (t *Tables) within(id reward.PromotionID, b rules.Bounds) Statement {
+	return Statement{SQL: t.db.text(withinBounds), Args: []any{int64(id), int64(b.Worth), int64(b.Committed)}, Must: true}
+}
+
 // PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
 // with the next dispatch number. It returns them as they are afterwards. It
 // also updates the promotion's LastDispatchedAt and StreamDestroyed.
@@ -89,39 +94,53 @@ var withinBounds = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id 
 // set. In PostgreSQL, after 10,000 dispatches of a promotion, a row that is saved
 // later with an earlier DueAt may be taken up to 10 s late. No row after the first
 // one that exceeds the budget is taken. If a late confirmation has already
-// exceeded it, no row is dispatched, not even a RETRYING one.
+// exceeded it, no row is dispatched, not even a RETRYING one. If other instances keep
+// taking the rows of a promotion that is near one of these bounds, no row may be returned
+// although some are due.
 func (t *Tables) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParams) (queued []reward.Payout, err error) {
 	if p.From != reward.Ready && p.From != reward.Retrying {
 		return nil, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "payouts in state %s cannot be dispatched; use READY or RETRYING", p.From)
 	}
 	if p.Refs != nil {
-		p.Refs = ownRefs(p)
+		if p.Refs = ownRefs(p); len(p.Refs) == 0 {
+			return nil, nil
+		}
 	}
 	const what = "dispatch payouts"
+	tries := 0
 	err = whileStale(what, func() error {
 		queued = nil
 		found, err := list(ctx, t.db.Read, what, scanView, ViewsOf, []reward.PromotionID{p.PromotionID})
-		if err != nil || len(found) == 0 || found[0].Status != reward.Running || p.Refs != nil && len(p.Refs) == 0 {
+		if err != nil || len(found) == 0 || found[0].Status != reward.Running {
 			return err
 		}
 		v, read := &found[0], readOf(&found[0].Promotion)
 		q := Queueing{PayoutDispatchParams: p}
-		if b := rules.BoundsOf(v.Promotion, p.ApprovalAbove); b.Hold(v.Counts) {
-			within := Statement{SQL: t.db.text(withinBounds), Args: []any{int64(v.ID), int64(b.Worth), int64(b.Spent)}, Must: true}
-			q.Guards = []Statement{t.guard(read), within}
-		} else {
+		b := rules.BoundsOf(v.Promotion, p.ApprovalAbove)
+		within := t.within(v.ID, b)
+		if !b.Hold(v.Counts) {
 			read.CanaryDispatched, q.Canary = &v.Canary.Dispatched, rules.CanaryOpen(v.Promotion)
-			var within Statement
 			if q.Refs, within, err = t.allowed(ctx, what, v, p); err != nil || len(q.Refs) == 0 {
 				return err
 			}
-			q.Guards = []Statement{t.guard(read), within}
 		}
+		q.Guards = []Statement{t.guard(read), within}
 		queued, err = t.payouts.Queue(ctx, what, q)
+		if p.Refs == nil && q.Refs != nil {
+			// If this fails often, others dispatch the promotion, and nothing waits.
+			if tries++; tries == triesMax && errors.Is(err, ErrStale) {
+				return nil
+			} else if err == nil && len(queued) == 0 && tries < triesMax {
+				return ErrStale
+			}
+		}
 		return err
 	})
 	return queued, err
 }
+
+// triesMax limits how often a dispatch picks payouts that others take before it.
+const triesMax = 5
 
 // ownRefs returns the refs of one promotion, each once.
 func ownRefs(p store.PayoutDispatchParams) []reward.Ref {
@@ -169,27 +188,26 @@ func DueUntil(p store.PayoutDispatchParams) time.Time {
 	return p.Now
 }
 
-// allowed returns the payouts that rules.Allowance lets through, and a guard of the counts
-// that it went by.
+// allowed returns the payouts that rules.Allowance lets through, and a guard of the counts:
+// with these payouts, the promotion stays within its limits.
 func (t *Tables) allowed(ctx context.Context, what string, v *store.PromotionView, p store.PayoutDispatchParams) ([]reward.Ref, Statement, error) {
-	id := int64(v.ID)
-	bounds, rounds := rules.BoundsOf(v.Promotion, p.ApprovalAbove), int32(math.MaxInt32)
+	bounds := rules.Bounds{Worth: rules.WorthMax(v.Promotion, p.ApprovalAbove), Committed: math.MaxInt64}
+	rounds := int32(math.MaxInt32)
 	approvedOnly := rules.ApprovalNeeded(v.Promotion, v.Counts.AmountTotal(), p.ApprovalAbove)
-	worthMax, spentMax := int64(math.MaxInt64), int64(math.MaxInt64)
 	if approvedOnly {
-		rounds = v.Approval.Rounds
-	} else if bounds.Worth >= 0 {
-		worthMax = int64(bounds.Worth)
+		bounds.Worth, rounds = math.MaxInt64, v.Approval.Rounds
 	}
+	m := v.Promotion
 	var flagged reward.Amount
-	if v.MaxAmount > 0 {
+	if m.MaxAmount > 0 && rules.Spent(v.Counts, v.Counts.Amounts[reward.Ready]) <= m.MaxAmount {
+		bounds.Committed, m.MaxAmount = m.MaxAmount, 0 // it is enough for all
+	} else if m.MaxAmount > 0 {
 		var err error
-		if flagged, err = one(ctx, t.db.Read, what, nil, scanOne[reward.Amount], FlaggedSQL, id); err != nil {
+		if flagged, err = one(ctx, t.db.Read, what, nil, scanOne[reward.Amount], flaggedSQL, int64(v.ID)); err != nil {
 			return nil, Statement{}, err
 		}
-		spentMax = int64(rules.Spent(v.Counts, flagged))
 	}
-	allowed := rules.Allow(v.Promotion, v.Counts, flagged, approvedOnly, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
+	allowed := rules.Allow(m, v.Counts, flagged, approvedOnly, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
 	if allowed.Capacity() == 0 || rounds == 0 {
 		return nil, Statement{}, nil
 	}
@@ -198,12 +216,17 @@ func (t *Tables) allowed(ctx context.Context, what string, v *store.PromotionVie
 		return nil, Statement{}, err
 	}
 	var refs []reward.Ref
+	left := m.MaxAmount
 	for _, r := range candidates {
 		if allowed.Take(r) {
 			refs = append(refs, reward.Ref{PromotionID: v.ID, TargetID: r.TargetID, Dispatch: r.Dispatch})
+			left -= rules.Exposure(r)
 		}
 	}
-	within := Statement{SQL: t.db.text(countsWithin), Args: []any{id, spentMax, worthMax}, Must: true}
+	if m.MaxAmount == 0 {
+		return refs, t.within(v.ID, bounds), nil
+	}
+	within := Statement{SQL: t.db.text(countsWithin), Args: []any{int64(v.ID), int64(left), int64(bounds.Worth)}, Must: true}
 	return refs, within, nil
 }
 

@@ -60,7 +60,7 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 		var flagged int64
 		if c.MaxAmount != nil {
 			var err error
-			if flagged, err = one(ctx, t.db.Read, what, nil, scanOne[int64], FlaggedSQL, int64(c.ID)); err != nil {
+			if flagged, err = one(ctx, t.db.Read, what, nil, scanOne[int64], flaggedSQL, int64(c.ID)); err != nil {
 				return promotionChange{}, err
 			}
 		}
@@ -86,14 +86,13 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 	return v, err
 }
 
-// FlaggedSQL reads the amount of the READY rows of promotion $1 that may have been charged. It
-// needs Dialect.Text.
-const FlaggedSQL = `SELECT CAST(coalesce(sum(p.amount), 0) AS bigint) FROM :returned AND p.maybe_called`
+// flaggedSQL reads the amount of the READY rows of promotion $1 that may have been charged.
+const flaggedSQL = `SELECT CAST(coalesce(sum(p.amount), 0) AS bigint) FROM :returned AND p.maybe_called`
 
 // countsWithin finds the counts of promotion $1 if at most $2 is spent, as rules.Spent says,
 // and all payouts together are worth at most $3.
 var countsWithin = `SELECT s.promotion_id FROM summaries s WHERE s.promotion_id = $1 AND s.summary_id = 0 AND ` + Worth + ` <= $3
-  AND ` + spent + ` + (` + FlaggedSQL + `) <= $2`
+  AND ` + spent + ` + (` + flaggedSQL + `) <= $2`
 
 // sameCounts returns the statement that finds the counts of promotion $1 if those of the
 // given states are still $2, $3 and so on.

@@ -315,7 +315,7 @@ func (d Dialect) Statements() map[string]string {
 		"a promotion": promotionSQL, "views": ViewsOf, "due promotions": duePromotions, "active promotions": ActiveSQL,
 		"promotions of records": registeredPromotions, "write a promotion": updatePromotion, "lock counts": lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "promotions as read": asRead, "counts within bounds": withinBounds,
 		"pick first payouts": pickFirst, "pick approved payouts": pickApproved, "pick retries": pickRetries, "pick returned payouts": pickReturned, "counts within limits": countsWithin,
-		"flagged amount": FlaggedSQL, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
+		"flagged amount": flaggedSQL, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,
 		"undecided payouts": undecided, "worth of a promotion": sameWorth, "approve all": approveAll, "approved payouts left": approvedLeft,
 		"tell endpoints":              endpointEvent,
 		"grant a promotion its worth": grantDay, "read a grant": isGranted,

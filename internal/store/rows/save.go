@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -21,7 +22,8 @@ type Insertion struct {
 	// unless a row is known with other content, or refused.
 	Offsets     []store.Offset
 	DeadLetters []Statement
-	store.PayoutSaveParams
+	MaxLen      int // limits the QUEUED rows of each promotion
+	Now         time.Time
 }
 
 // Intake is what a promotion makes of its new rows.
@@ -59,17 +61,17 @@ func (t *Tables) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (res 
 	if err != nil {
 		return store.PayoutSaveResult{}, err
 	}
-	in := Insertion{Rows: b.rows, DeadLetters: AddDeadLetters(p.DeadLetters), PayoutSaveParams: p}
+	in := Insertion{Rows: b.rows, DeadLetters: AddDeadLetters(p.DeadLetters), MaxLen: p.MaxLen, Now: p.Now}
 	if !b.conflicting {
 		in.Offsets = highest(p.Offsets)
 	}
 	err = whileStale(what, func() error {
-		if err := t.takeIn(ctx, what, b, &in); err != nil {
+		if err := t.takeIn(ctx, what, b, p.ApprovalAbove, &in); err != nil {
 			return err
 		}
 		done, err := t.payouts.Insert(ctx, what, in)
 		if err == nil {
-			res = b.result(&in, done)
+			res = b.result(p.Rows, &in, done)
 		}
 		return err
 	})
@@ -80,7 +82,7 @@ func (t *Tables) PayoutSave(ctx context.Context, p store.PayoutSaveParams) (res 
 }
 
 // takeIn reads the promotions of a batch, and lets rules decide about its new rows.
-func (t *Tables) takeIn(ctx context.Context, what string, b *saveBatch, in *Insertion) error {
+func (t *Tables) takeIn(ctx context.Context, what string, b *saveBatch, above reward.Limits, in *Insertion) error {
 	if len(b.rows) == 0 {
 		return nil
 	}
@@ -101,7 +103,7 @@ func (t *Tables) takeIn(ctx context.Context, what string, b *saveBatch, in *Inse
 			k.Unvalued = p.Approval.Round + 1
 			p.Approval.Unvalued = k.Unvalued
 		}
-		k.Bounds = rules.BoundsOf(p, in.ApprovalAbove)
+		k.Bounds = rules.BoundsOf(p, above)
 		in.Intakes[i] = k
 	}
 	in.Guard = t.guard(read...)
@@ -143,8 +145,7 @@ func newSaveBatch(all []store.NewPayout) (*saveBatch, error) {
 // result returns the outcome of every row of the caller. It compares a row with
 // the stored row of its target: the one that was known before, or the first one
 // of the batch.
-func (b *saveBatch) result(in *Insertion, done Inserted) store.PayoutSaveResult {
-	all := in.PayoutSaveParams.Rows
+func (b *saveBatch) result(all []store.NewPayout, in *Insertion, done Inserted) store.PayoutSaveResult {
 	res := store.PayoutSaveResult{Outcomes: make([]store.SaveOutcome, len(all)), Queued: make([]reward.Payout, 0, len(done.Queued))}
 	refuses := make(map[reward.PromotionID]bool)
 	for i := range in.Intakes {

@@ -25,18 +25,18 @@ func (d *before) Run(ctx context.Context, what string, mode rows.Mode, build fun
 	return d.DB.Run(ctx, what, mode, build)
 }
 
-// after is a database in which something else happens right after the first read.
+// after is a database in which something else happens right after some reads.
 type after struct {
 	rows.DB
-	do func()
+	reads int
+	do    func()
 }
 
 // Run runs statements, and then what happens next.
 func (d *after) Run(ctx context.Context, what string, mode rows.Mode, build func() []rows.Statement) error {
 	err := d.DB.Run(ctx, what, mode, build)
-	if do := d.do; do != nil {
-		d.do = nil
-		do()
+	if d.reads--; d.reads == 0 {
+		d.do()
 	}
 	return err
 }
@@ -180,76 +180,93 @@ func ExerciseMeanwhile(t *testing.T, open Open, over func(s *rows.Tables, wrap f
 		b.books(1)
 		return len(res.Queued)
 	}
-	for name, test := range map[string]func(b *bundle, meanwhile func(do func()) *rows.Tables){
-		"SaveWhileTheBudgetFalls": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+	for name, test := range map[string]func(b *bundle, meanwhile func(reads int, do func()) *rows.Tables){
+		"SaveWhileTheBudgetFalls": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.bounded(1, 100, reward.Canary{})
-			res, err := meanwhile(func() { budget(b, 59) }).PayoutSave(b.ctx, save(60))
+			res, err := meanwhile(1, func() { budget(b, 59) }).PayoutSave(b.ctx, save(60))
 			same(b, "queued", 0, saved(b, res, err))
 		},
-		"SaveWhileAnotherSpends": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"SaveWhileAnotherSpends": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.bounded(1, 100, reward.Canary{})
-			res, err := meanwhile(func() { b.saveAmounts(plenty, 1, 1, 60) }).PayoutSave(b.ctx, save(60))
+			res, err := meanwhile(1, func() { b.saveAmounts(plenty, 1, 1, 60) }).PayoutSave(b.ctx, save(60))
 			same(b, "queued", 0, saved(b, res, err))
 		},
-		"SaveWhileAnotherFillsTheRoom": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"SaveWhileAnotherFillsTheRoom": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.running(1)
 			p := save(1)
 			p.MaxLen = 2
-			res, err := meanwhile(func() { b.saveQueued(1, 1, 2) }).PayoutSave(b.ctx, p)
+			res, err := meanwhile(1, func() { b.saveQueued(1, 1, 2) }).PayoutSave(b.ctx, p)
 			same(b, "queued", 0, saved(b, res, err))
 		},
-		"SaveIntoOneThatEnds": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"SaveIntoOneThatEnds": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.running(1)
-			res, err := meanwhile(func() { b.complete(1, 20) }).PayoutSave(b.ctx, save(60))
+			res, err := meanwhile(1, func() { b.complete(1, 20) }).PayoutSave(b.ctx, save(60))
 			same(b, "queued", 0, saved(b, res, err))
 			same(b, "status", reward.Running, b.view(1).Status)
 		},
-		"SaveIntoOneThatIsCancelled": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"SaveIntoOneThatIsCancelled": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.running(1)
-			res, err := meanwhile(func() { b.move(1, reward.PromotionCancelled) }).PayoutSave(b.ctx, save(60))
+			res, err := meanwhile(1, func() { b.move(1, reward.PromotionCancelled) }).PayoutSave(b.ctx, save(60))
 			same(b, "queued", 0, saved(b, res, err))
 			b.wantState(1, 50, reward.Cancelled)
 		},
-		"SaveAboveTheLimitWithAnother": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"SaveAboveTheLimitWithAnother": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.running(1)
-			res, err := meanwhile(func() { b.saveWorth(1, 1, 450) }).PayoutSave(b.ctx, save(60))
+			res, err := meanwhile(1, func() { b.saveWorth(1, 1, 450) }).PayoutSave(b.ctx, save(60))
 			same(b, "queued", 0, saved(b, res, err))
 		},
-		"DispatchWhileTheBudgetFalls": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"DispatchWhileTheBudgetFalls": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.bounded(1, 100, reward.Canary{})
 			b.saveAmounts(0, 1, 1, 40, 40)
-			list := must(meanwhile(func() { budget(b, 50) }).PayoutDispatch(b.ctx, dispatch))(b)
+			list := must(meanwhile(1, func() { budget(b, 50) }).PayoutDispatch(b.ctx, dispatch))(b)
 			same(b, "queued", []reward.TargetID{1}, targetsOf(list))
 		},
-		"DispatchWhileAnotherSpends": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"DispatchWhileAnotherSpends": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.bounded(1, 100, reward.Canary{})
 			b.saveAmounts(0, 1, 1, 40, 40, 40)
-			list := must(meanwhile(func() { b.dispatch(1, reward.Ready, 1) }).PayoutDispatch(b.ctx, dispatch))(b)
+			list := must(meanwhile(1, func() { b.dispatch(1, reward.Ready, 1) }).PayoutDispatch(b.ctx, dispatch))(b)
 			same(b, "queued", []reward.TargetID{2}, targetsOf(list))
 		},
-		"DispatchOfACanaryThatAnotherFills": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"DispatchOfACanaryThatAnotherFills": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.bounded(1, 0, reward.Canary{Targets: 2})
 			b.saveReady(1, 1, 2, 3)
-			list := must(meanwhile(func() { b.dispatch(1, reward.Ready, 1) }).PayoutDispatch(b.ctx, dispatch))(b)
+			list := must(meanwhile(1, func() { b.dispatch(1, reward.Ready, 1) }).PayoutDispatch(b.ctx, dispatch))(b)
 			same(b, "queued", []reward.TargetID{2}, targetsOf(list))
 			same(b, "dispatched first", 2, b.canary().Dispatched)
 		},
-		"DispatchOfAPausedOne": func(b *bundle, meanwhile func(func()) *rows.Tables) {
-			b.running(1)
-			b.saveReady(1, 1)
-			list := must(meanwhile(func() { b.move(1, reward.Paused) }).PayoutDispatch(b.ctx, dispatch))(b)
+		"DispatchOfACanaryAboveTheLimitWithAnother": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
+			b.bounded(1, 0, reward.Canary{Targets: 5})
+			b.saveWorth(1, 1, 450)
+			list := must(meanwhile(1, func() { b.saveWorth(1, 2, 60) }).PayoutDispatch(b.ctx, dispatch))(b)
 			same(b, "queued", []reward.TargetID{}, targetsOf(list))
 		},
-		"DispatchAboveTheLimitWithAnother": func(b *bundle, meanwhile func(func()) *rows.Tables) {
+		"RetryWhileAnotherTakesThePage": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
+			b.bounded(1, 0, reward.Canary{Targets: 5})
+			b.saveQueued(1, 1, 2)
+			for target := reward.TargetID(1); target <= 2; target++ {
+				b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomeFailed, RetryAt: at(1)})
+			}
+			retry := dispatch
+			retry.From, retry.Limit = reward.Retrying, 1
+			list := must(meanwhile(2, func() { b.dispatch(1, reward.Retrying, 1) }).PayoutDispatch(b.ctx, retry))(b)
+			same(b, "queued", []reward.TargetID{2}, targetsOf(list))
+		},
+		"DispatchOfAPausedOne": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
+			b.running(1)
+			b.saveReady(1, 1)
+			list := must(meanwhile(1, func() { b.move(1, reward.Paused) }).PayoutDispatch(b.ctx, dispatch))(b)
+			same(b, "queued", []reward.TargetID{}, targetsOf(list))
+		},
+		"DispatchAboveTheLimitWithAnother": func(b *bundle, meanwhile func(int, func()) *rows.Tables) {
 			b.running(1)
 			b.saveWorth(1, 1, 450)
-			list := must(meanwhile(func() { b.saveWorth(1, 2, 60) }).PayoutDispatch(b.ctx, dispatch))(b)
+			list := must(meanwhile(1, func() { b.saveWorth(1, 2, 60) }).PayoutDispatch(b.ctx, dispatch))(b)
 			same(b, "queued", []reward.TargetID{}, targetsOf(list))
 		},
 	} {
 		run(t, open, name, func(b *bundle) {
-			test(b, func(do func()) *rows.Tables {
-				return over(b.Tables, func(db rows.DB) rows.DB { return &after{DB: db, do: do} })
+			test(b, func(reads int, do func()) *rows.Tables {
+				return over(b.Tables, func(db rows.DB) rows.DB { return &after{DB: db, reads: reads, do: do} })
 			})
 		})
 	}
