@@ -142,5 +142,5 @@ func (p PayoutBench) payBare(ctx context.Context, s *stage) (time.Duration, erro
 		return 0, err
 	}
 	defer func() { _ = file.Close() }()
-	return bare{postgresURL: s.database, redisURL: s.Redis, prefix: s.name + "-"}.run(ctx, file, p.Targets)
+	return Bare{PostgresURL: s.database, RedisURL: s.Redis, Prefix: s.name + "-"}.Run(ctx, file, p.Targets)
 }
