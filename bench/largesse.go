@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/largesse/largesse"
+	"github.com/largesse/largesse/client"
+)
+
+func newLargesse(j job, p *provider) (*largesse.Engine, error) {
+	return largesse.New(largesse.Config{
+		DataDir: filepath.Join(j.Dir, "largesse"), DatabaseURL: j.Database, RedisURL: j.Redis,
+		Settings: map[string]string{
+			"redis.stream.lease-seconds": strconv.Itoa(int(lease.Seconds())), "money.timeout": callTimeout.String(),
+			"money.max-concurrency": strconv.Itoa(inFlight),
+		},
+	}, largesse.WithProvider(largesseProvider{p}), largesse.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))))
+}
+
+func prepareLargesse(ctx context.Context, j job) error {
+	e, err := newLargesse(j, nil)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_, _ = e.Client().Ready(ctx) // the schema is then up to date
+		stop()
+	}()
+	return e.Run(ctx)
+}
+
+// workLargesse runs the public package with its defaults, apart from a number of consumers
+// that allows the calls in flight.
+func workLargesse(ctx context.Context, j job, p *provider) error {
+	e, err := newLargesse(j, p)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	api := e.Client()
+	if _, err := api.Ready(ctx); err != nil {
+		return fmt.Errorf("%w; %w", err, <-ended)
+	}
+	const id = "1"
+	consumers := inFlight / 64
+	if !j.Resumed {
+		if _, err := api.CreatePromotion(ctx, client.NewPromotion{ID: id, Name: "bench", Type: "POINT", ConsumersPerInstance: &consumers}); err != nil {
+			return err
+		}
+	}
+	load := func(ctx context.Context) error {
+		file, err := j.openTargets()
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = api.UploadTargets(ctx, id, file, client.UploadOptions{})
+		return err
+	}
+	return j.run(ctx, load, func(ctx context.Context) error {
+		if !j.Resumed {
+			if _, err := api.StartPromotion(ctx, id); err != nil {
+				return err
+			}
+		}
+		return <-ended
+	})
+}
+
+// largesseProvider implements largesse.Provider.
+type largesseProvider struct{ provider *provider }
+
+func (p largesseProvider) Charge(ctx context.Context, c largesse.Charge) (string, error) {
+	return p.provider.charge(ctx, c.TargetID)
+}
+
+func (p largesseProvider) Lookup(_ context.Context, key string) (string, error) {
+	_, id, _ := strings.Cut(key, ":")
+	target, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	if p.provider.ledger.charges(target) == 0 {
+		return "", largesse.ErrNotCharged
+	}
+	return transactionKey(target), nil
+}
