@@ -15,9 +15,15 @@ import (
 // buildExample builds a program of examples/ and returns its path.
 func buildExample(t *testing.T, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+	return buildModule(t, filepath.Join("examples", name))
+}
+
+// buildModule builds the program of a module in a folder and returns its path.
+func buildModule(t *testing.T, folder string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(folder))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-	build.Dir = filepath.Join("examples", name)
+	build.Dir = folder
 	build.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v; when go.mod has changed, run: cd %s && go mod tidy\n%s", err, build.Dir, out)
@@ -56,4 +62,10 @@ func TestExamplePrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestComparisonBuilds builds bench/: only the nightly tier runs it.
+func TestComparisonBuilds(t *testing.T) {
+	t.Parallel()
+	buildModule(t, "bench")
 }
