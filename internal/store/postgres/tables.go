@@ -21,8 +21,9 @@ var dialect = rows.Dialect{
 	ByLocale: ` COLLATE "default"`, List: list, Records: records,
 	Index: func(string) string { return "" }, Among: `= ANY($1::int8[])`, Active: activeWhere,
 	Returned: named(`payouts p WHERE p.promotion_id = $1 AND p.state = :READY AND p.dispatch > 0`),
-	CountsLast: `promotions m
-  CROSS JOIN LATERAL (SELECT * FROM summaries c WHERE c.promotion_id = m.id AND c.summary_id = 0 OFFSET 0) s`,
+	Each: func(table, alias, condition string) string {
+		return `CROSS JOIN LATERAL (SELECT * FROM ` + table + ` ` + alias + ` WHERE ` + condition + ` OFFSET 0) ` + alias
+	},
 	PayoutsOfUser: payoutsOfUser, PayoutPage: listSQL, ClaimLookups: claimLookupsSQL,
 }
 

@@ -74,7 +74,7 @@ func (d Dialect) promotionPage(p store.PromotionListParams) (sql string, args []
 		where = append(where, "m.status IN ('DRAFT', 'PAUSED') AND m.rejected_by = '' AND "+above+" > 0 AND (m.unvalued_rounds > m.approved_rounds OR "+
 			Worth+" > m.approved_amount AND ("+Worth+" > "+above+" OR "+Worth+" > m.day_granted))")
 	}
-	sql = `SELECT ` + detailColumns + ` FROM ` + d.CountsLast + ` `
+	sql = `SELECT ` + detailColumns + ` FROM promotions m ` + d.Each("summaries", "s", "s.promotion_id = m.id AND s.summary_id = 0") + ` `
 	if len(where) > 0 {
 		sql += "WHERE " + strings.Join(where, " AND ") + " "
 	}

@@ -153,9 +153,10 @@ type Dialect struct {
 	// Returned is a FROM and WHERE clause with the READY payouts p of promotion $1 that were
 	// dispatched before.
 	Returned string
-	// CountsLast is a FROM clause with promotions m and their counts s. It makes the database
-	// find a page of promotions first. Otherwise it may read all counts and sort.
-	CountsLast string
+	// Each returns a CROSS JOIN with the rows of a table that meet a condition. The database
+	// looks them up for each row of what stands before it. Otherwise it may begin with all
+	// rows of the table, and sort or compare them.
+	Each func(table, alias, condition string) string
 	// ByLocale follows a text that is compared with a column of codes. Where a database has
 	// several orders of texts, that of coupons and that of imported codes differ, and
 	// without it no index is used.

@@ -31,8 +31,10 @@ func init() {
 // dialect has no SkipLocked, because one transaction writes at a time.
 var dialect = rows.Dialect{
 	Clock: clock, Walk: walk, List: func(param string) string { return `json_each(` + param + `)` }, Records: records, Index: func(name string) string { return ` INDEXED BY ` + name }, Among: `IN (SELECT value FROM json_each($1))`, Active: activeWhere,
-	Returned:   `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
-	CountsLast: `promotions m CROSS JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`,
+	Returned: `payouts p INDEXED BY payouts_rare WHERE p.promotion_id = $1 AND p.state = 0 AND p.dispatch > 0 AND ` + rare,
+	Each: func(table, alias, condition string) string {
+		return `CROSS JOIN ` + table + ` ` + alias + ` ON ` + condition
+	},
 	PayoutsOfUser: func(user, limit string) string {
 		return `(
   SELECT * FROM payouts u INDEXED BY payouts_user WHERE u.user_id = ` + user + ` AND u.user_id <> '' ORDER BY u.promotion_id DESC, u.target_id LIMIT ` + limit + `
