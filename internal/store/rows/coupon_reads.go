@@ -17,11 +17,15 @@ const (
 	noTime       = `CAST(NULL AS timestamptz)`
 
 	// latestOutcomes reads the latest coupon and the latest rejection of each of the users $2
-	// at template $1. The subqueries and CROSS JOIN make the planners begin with the users.
-	latestOutcomes = `SELECT ` + couponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT l.id FROM coupons l` + latestOfUser + `)
+	// at template $1. With MATERIALIZED, the subqueries run once for each user.
+	latestOutcomes = `WITH latest AS MATERIALIZED (
+  SELECT u.value AS user_id, (SELECT l.id FROM coupons l` + latestOfUser + `) AS id,
+    (SELECT l.ticket FROM coupon_rejections l` + latestOfUser + `) AS ticket, (SELECT l.generation FROM coupon_rejections l` + latestOfUser + `) AS generation
+  FROM :list2 u
+)
+SELECT ` + couponColumns + ` FROM latest :latest_coupon
 UNION ALL
-` + rejectionSQL + `FROM :list2 u CROSS JOIN coupon_rejections r WHERE r.template_id = $1
-  AND r.ticket = (SELECT l.ticket FROM coupon_rejections l` + latestOfUser + `) AND r.generation = (SELECT l.generation FROM coupon_rejections l` + latestOfUser + `)`
+` + rejectionSQL + `FROM latest :latest_rejection`
 	latestOfUser = ` WHERE l.template_id = $1 AND l.user_id = u.value ORDER BY l.generation DESC, l.ticket DESC LIMIT 1`
 
 	// historyOfUser reads the latest $2 outcomes of user $1.

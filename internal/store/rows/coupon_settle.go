@@ -39,8 +39,11 @@ const (
 	ofUser       = ` FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.value AND c.slot IS NOT NULL`
 
 	// latestOfUsers reads the latest coupon of each of the users $2 that is not cancelled and
-	// has a slot.
-	latestOfUsers = `SELECT ` + couponColumns + ` FROM :list2 u CROSS JOIN coupons c WHERE c.id = (SELECT max(c.id)` + ofUser + ` AND c.status <> 2)`
+	// has a slot. With MATERIALIZED, the subquery runs once for each user.
+	latestOfUsers = `WITH latest AS MATERIALIZED (
+  SELECT u.value AS user_id, (SELECT max(c.id) FILTER (WHERE c.status <> 2)` + ofUser + `) AS id FROM :list2 u
+)
+SELECT ` + couponColumns + ` FROM latest :latest_coupon`
 
 	// settledRequests reads whether requests $2 are settled, and the reason of a rejection.
 	// With $3, a coupon of a later generation counts, too.

@@ -268,7 +268,8 @@ func TestPlans(t *testing.T) {
 		"list refusals":  {"SEARCH coupon_refusals USING PRIMARY KEY (template_id=?)"},
 		"slots of users": {"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING COVERING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)"},
 		"latest coupons of users": {
-			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING INDEX coupons_user (user_id=?)",
+			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)",
+			"SCAN latest", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 		"settled requests": {
 			"SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket=? AND generation=?)",
@@ -288,10 +289,11 @@ func TestPlans(t *testing.T) {
 		},
 		"insert rejections": {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN e VIRTUAL TABLE INDEX 1:"},
 		"latest outcomes": {
-			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH l USING INDEX coupons_slot (template_id=? AND user_id=?)",
-			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
+			"SCAN u VIRTUAL TABLE INDEX 1:", "SEARCH l USING INDEX coupons_slot (template_id=? AND user_id=?)",
 			"SEARCH l USING COVERING INDEX coupon_rejections_user (user_id=? AND template_id=?)",
 			"SEARCH l USING COVERING INDEX coupon_rejections_user (user_id=? AND template_id=?)",
+			"SCAN latest", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
+			"SCAN latest", "SEARCH r USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)",
 		},
 		"history of a user": {
 			"SEARCH c USING INDEX coupons_user (user_id=?)", "SCAN c", "SEARCH r USING INDEX coupon_rejections_user (user_id=?)", "SCAN r",
