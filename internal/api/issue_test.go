@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -117,6 +119,56 @@ func TestIssue(t *testing.T) {
 		p := b.json(t, "POST", "/v1/coupons/42/issue", body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
 			t.Errorf("%.40s: %s", body, diff)
+		}
+	}
+}
+
+// TestPlainRequestsAreAnsweredAlike compares the responses to a request in its plain form
+// with those to the same request in another one, which huma answers.
+func TestPlainRequestsAreAnsweredAlike(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.shop.template(42, 10)
+	notOpen := reward.NewError(reward.KindConflict, reward.CodeNotOpen, "not yet")
+	notOpen.OpensAt = time.Date(2030, 1, 2, 10, 0, 0, 0, time.UTC)
+	b.shop.stand("42:waits", coupon.Status{Kind: coupon.StatusWaiting, Ticket: 981, Rank: 12, Wait: 1500 * time.Millisecond}, nil)
+	b.shop.stand("42:has", coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: issued(2, 42, "has", 5)}, nil)
+	b.shop.stand("42:had", coupon.Status{Kind: coupon.StatusIssued, Ticket: 5, Coupon: issued(2, 42, "had", 5), Duplicate: true}, nil)
+	b.shop.stand("42:lost", coupon.Status{Kind: coupon.StatusRejected, Reason: reward.ReasonNotDrawn}, nil)
+	b.shop.stand("42:late", coupon.Status{}, refusal(reward.KindConflict, reward.CodeSoldOut))
+	b.shop.stand("42:early", coupon.Status{}, notOpen)
+	b.shop.stand("42:away", coupon.Status{}, refusal(reward.KindUnavailable, reward.CodeUnavailable))
+	b.shop.stand("42:broken", coupon.Status{}, errors.New("broken"))
+	const path = "/v1/coupons/42/issue"
+	for path, users := range map[string][]string{
+		path:                   {"waits", "has", "had", "lost", "late", "early", "away", "broken", strings.Repeat("x", reward.UserIDMax+1)},
+		"/v1/coupons/41/issue": {"waits"}, "/v1/coupons/x/issue": {"waits"}, "/v1/coupons/042/issue": {"waits"}, path + "?a=b": {"waits"},
+	} {
+		for _, user := range users {
+			shown := func(body string) string {
+				got := b.do(t, http.MethodPost, path, strings.NewReader(body), "Content-Type", "application/json", "X-Request-Id", "r1")
+				got.header.Del("Date")
+				return fmt.Sprint(got.status, got.header, got.body)
+			}
+			want := shown(`{"userId": "` + user + `" }`)
+			for _, body := range []string{`{"userId":"` + user + `"}`, `{"userId": "` + user + `"}`} {
+				if got := shown(body); got != want {
+					t.Errorf("%s %.40s: got %s, want %s", path, body, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestWhichBodiesArePlain(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"userId":"u7"}`: "u7", `{"userId": "A.b-C_9"}`: "A.b-C_9",
+		`{"userId":""}`: "", `{"userId":"u7" }`: "", `{"userId":"u7"}x`: "", `{"userId":"a","userId":"b"}`: "", `{"userId":"a\u0062"}`: "", `{"userId":"ü"}`: "",
+		`{"userId":"a b"}`: "", `{"userId":7}`: "", `{"userId":"}`: "", `{"UserId":"u7"}`: "", ``: "", `{"userId":"u7"`: "", `{"userId":u7"}`: "",
+	} {
+		if user, ok := plainUser(body); user != want && ok || ok != (want != "") {
+			t.Errorf("%s: %q, %t", body, user, ok)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 
@@ -15,6 +16,13 @@ import (
 var jsonFormats = map[string]huma.Format{"application/json": strictJSON, "json": strictJSON}
 
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshalStrict}
+
+// WriteJSON answers with a body, as huma does.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = strictJSON.Marshal(w, body) // the caller may have left
+}
 
 // fieldPrefix starts an error that names a field of a body: "field amount: must be
 // …". huma passes on only the text of such an error.

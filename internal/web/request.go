@@ -139,7 +139,9 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
-		a.mux.ServeHTTP(tw, admitted)
+		if s := a.shortcuts[operation]; s == nil || !s(tw, admitted) {
+			a.mux.ServeHTTP(tw, admitted)
+		}
 		return
 	}
 	tagged := &taggedWriter{ResponseWriter: tw, ifNoneMatch: r.Header.Values("If-None-Match")}

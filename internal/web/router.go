@@ -59,6 +59,7 @@ type Router struct {
 	streams openStreams
 	// operations maps the patterns of mux to operations.
 	operations map[string]string
+	shortcuts  map[string]Shortcut // by operation
 	paths      *http.ServeMux      // finds a path whatever the method
 	methods    map[string]*methods // by path
 }
@@ -67,7 +68,7 @@ type Router struct {
 func NewRouter(cfg RouterConfig) *Router {
 	a := &Router{
 		cfg: cfg, log: cfg.Log.For(obs.API), mux: http.NewServeMux(),
-		operations: make(map[string]string), paths: http.NewServeMux(), methods: make(map[string]*methods),
+		operations: make(map[string]string), shortcuts: make(map[string]Shortcut), paths: http.NewServeMux(), methods: make(map[string]*methods),
 	}
 	if cfg.Refused == nil {
 		a.cfg.Refused = func(*http.Request, string, int) {}
@@ -123,6 +124,13 @@ func Register[I, O any](a *Router, op huma.Operation, f func(ctx context.Context
 		return out, nil
 	})
 }
+
+// Shortcut answers a request without huma, or returns false before it has written anything.
+// What it has read of the body it has put back then.
+type Shortcut func(w http.ResponseWriter, r *http.Request) bool
+
+// Shorten has requests of an operation that changes something go through a shortcut first.
+func (a *Router) Shorten(operation string, s Shortcut) { a.shortcuts[operation] = s }
 
 // Operations returns the operation of each pattern.
 func (a *Router) Operations() map[string]string { return maps.Clone(a.operations) }
