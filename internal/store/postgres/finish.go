@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	rowsSQL = `SELECT ` + payoutColumns + `, p.again, p.looked_at, p.approval_round FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
-JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
+	rowsSQL = `SELECT ` + payoutColumns + `, p.again, p.looked_at, p.approval_round FROM ` + byKeys
 
 	promotionsSQL = `SELECT ` + rows.PromotionColumns + ` FROM promotions m WHERE m.id = ANY($1::int8[])`
 )

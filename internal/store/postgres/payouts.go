@@ -38,8 +38,12 @@ func idColumns(ids []store.PayoutID) (promotions, targets []int64) {
 	return promotions, targets
 }
 
-const headsSQL = `SELECT ` + payoutColumns + ` FROM unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
-JOIN payouts p ON p.promotion_id = i.promotion_id AND p.target_id = i.target_id`
+// byKeys is a FROM clause with the payouts p of the IDs $1 and $2. The subquery looks each up
+// by its key, also if the table was analyzed while it was empty: otherwise all are read.
+const byKeys = `unnest($1::int8[], $2::int8[]) AS i(promotion_id, target_id)
+CROSS JOIN LATERAL (SELECT * FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id OFFSET 0) p`
+
+const headsSQL = `SELECT ` + payoutColumns + ` FROM ` + byKeys
 
 // PayoutGetMany returns the payouts among ids that exist.
 func (s *Store) PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error) {

@@ -151,6 +151,11 @@ func runSubqueriesByRow(t *testing.T, conn *pgxpool.Conn) {
 			t.Errorf("%s runs a subquery for every row of a table and every row of the batch:\n%s", name, plan)
 		}
 	}
+	for name, sql := range map[string]string{"insert": insertSQL, "heads": headsSQL, "rows": rowsSQL} {
+		if plan := planOf(t, conn, name, sql); !strings.Contains(plan, "Index Cond: ((promotion_id = i.promotion_id) AND (target_id = i.target_id))") {
+			t.Errorf("%s does not look payouts up by their key:\n%s", name, plan)
+		}
+	}
 }
 
 // reachRowsByKey requires plans that compare no row of a promotion or a template with

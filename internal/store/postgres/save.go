@@ -20,12 +20,13 @@ ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 // insertSQL inserts the new rows of a batch ($1 to $7), by the intakes of their promotions ($8
 // to $13). The caller holds the locks of the summary rows, so no other transaction can insert
 // the same targets or use the room. It returns the rows that were known, and those that it
-// queued.
+// queued. The subquery looks each target up by its key, also if the table was analyzed while
+// it was empty: otherwise each batch reads all of it.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[], $7::text[])
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, trace, ord)
-  LEFT JOIN payouts e ON e.promotion_id = i.promotion_id AND e.target_id = i.target_id
+  LEFT JOIN LATERAL (SELECT * FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id OFFSET 0) e ON true
 ), fresh AS MATERIALIZED (
   SELECT i.*, k.refuses, k.approval_round, CASE
       WHEN row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= $14::int8 - s.queued
