@@ -41,6 +41,14 @@ func unavailable(err, means error) error {
 // CodeUnavailable.
 func Busy(err error) error { return unavailable(err, ErrBusy) }
 
+// Unstorable returns the error for a batch with something, such as a payout, that a database
+// refuses with err.
+func Unstorable(err error, what string) error {
+	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store %s of the batch", what)
+	e.Err = err
+	return e
+}
+
 // Space remembers when a driver last met ErrFull, or was refused a connection or a write.
 // Its zero value is ready for use. It is safe for concurrent use.
 type Space struct {

@@ -206,9 +206,7 @@ func unstorable(err error, what string) error {
 	if !hasState(err, "22003", "22021", "22P05") {
 		return err
 	}
-	e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store %s of the batch", what)
-	e.Err = err
-	return e
+	return store.Unstorable(err, what)
 }
 
 // finishPaidSQL makes rows SUCCEEDED that are QUEUED under the named dispatch, as

@@ -1,7 +1,6 @@
 package rows
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -295,12 +294,8 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 // PutOffsets returns the statements that store the next offsets of partitions. An offset never
 // moves back.
 func PutOffsets(offsets []store.Offset) []Statement {
-	// Transactions lock them in one order.
-	offsets = slices.SortedFunc(slices.Values(offsets), func(a, b store.Offset) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
 	var all []Statement
-	for _, o := range offsets {
+	for _, o := range highest(offsets) { // transactions lock them in one order
 		all = append(all, Statement{SQL: `INSERT INTO kafka_offsets (topic, part, next) VALUES ($1, $2, $3)
 ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE kafka_offsets.next < excluded.next`, Args: []any{o.Topic, o.Partition, o.Next}})
 	}

@@ -245,7 +245,6 @@ func (t *Tables) due(ctx context.Context, what string, p store.PayoutDispatchPar
 		return found, err
 	}
 	read := into(&found, func(scan Scan, r *rules.Row) error {
-		r.PromotionID = p.PromotionID
 		return scan((*int64)(&r.TargetID), (*int64)(&r.Amount), (*int16)(&r.State), &r.Dispatch, &r.MaybeCalled, &r.ApprovalRound, (*at)(&r.DueAt))
 	})
 	err := t.db.Snapshot(ctx, what, func() []Statement {

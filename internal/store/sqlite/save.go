@@ -22,9 +22,7 @@ func (s *Store) Insert(ctx context.Context, what string, in rows.Insertion) (don
 		return err
 	})
 	if hasCode(err, badType, badCheck) {
-		e := reward.NewError(reward.KindInvalid, reward.CodeInvalid, "the database cannot store a payout of the batch")
-		e.Err = err
-		err = e
+		err = store.Unstorable(err, "a payout")
 	}
 	return done, err
 }
