@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"sync"
 
 	"github.com/largesse/largesse/internal/lab"
@@ -14,7 +15,7 @@ func prepareBare(context.Context, job) error { return nil }
 // each, so it has about as many calls in flight as the others.
 func workBare(ctx context.Context, j job, p *provider) error {
 	work := func(ctx context.Context) error {
-		file, err := j.openTargets()
+		file, err := os.Open(j.targetsFile(0))
 		if err != nil {
 			return err
 		}

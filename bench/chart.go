@@ -15,18 +15,18 @@ func (r *Report) chart() []byte {
 	y := 16
 	for _, sc := range scenarios {
 		results := r.of(sc.name)
-		if sc.kills || len(results) == 0 {
+		if sc.kills || sc.alone() || len(results) == 0 {
 			continue
 		}
 		top := 0.0
 		for _, one := range results {
-			_, _, high := one.spread(func(t Turn) float64 { return t.Rate })
+			_, _, high := one.spread(Turn.rate)
 			top = max(top, high)
 		}
 		fmt.Fprintf(&b, "<text x=\"0\" y=\"%d\" font-weight=\"bold\">%s: %s, payouts per second</text>\n", y, sc.name, sc.what)
 		y += 10
 		for _, one := range results {
-			median, low, high := one.spread(func(t Turn) float64 { return t.Rate })
+			median, low, high := one.spread(Turn.rate)
 			x := func(rate float64) float64 { return left + width*rate/top }
 			color, middle := "#9aa5b1", float64(y)+bar/2.0
 			if one.Engine == engines[0].name {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/largesse/largesse"
 	"github.com/largesse/largesse/client"
 )
@@ -50,25 +52,42 @@ func workLargesse(ctx context.Context, j job, p *provider) error {
 	if _, err := api.Ready(ctx); err != nil {
 		return fmt.Errorf("%w; %w", err, <-ended)
 	}
-	const id = "1"
-	consumers := inFlight / 64
+	consumers := max(inFlight/64/j.Promotions, 1)
+	eachPromotion := func(ctx context.Context, do func(i int, id string) error) error {
+		all, _ := errgroup.WithContext(ctx)
+		all.SetLimit(16)
+		for i := range j.Promotions {
+			all.Go(func() error { return do(i, strconv.Itoa(i+1)) })
+		}
+		return all.Wait()
+	}
 	if !j.Resumed {
-		if _, err := api.CreatePromotion(ctx, client.NewPromotion{ID: id, Name: "bench", Type: "POINT", ConsumersPerInstance: &consumers}); err != nil {
+		err := eachPromotion(ctx, func(_ int, id string) error {
+			_, err := api.CreatePromotion(ctx, client.NewPromotion{ID: id, Name: "bench", Type: "POINT", ConsumersPerInstance: &consumers})
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	load := func(ctx context.Context) error {
-		file, err := j.openTargets()
-		if err != nil {
+		return eachPromotion(ctx, func(i int, id string) error {
+			file, err := os.Open(j.targetsFile(i))
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			_, err = api.UploadTargets(ctx, id, file, client.UploadOptions{})
 			return err
-		}
-		defer file.Close()
-		_, err = api.UploadTargets(ctx, id, file, client.UploadOptions{})
-		return err
+		})
 	}
 	return j.run(ctx, load, func(ctx context.Context) error {
 		if !j.Resumed {
-			if _, err := api.StartPromotion(ctx, id); err != nil {
+			err := eachPromotion(ctx, func(_ int, id string) error {
+				_, err := api.StartPromotion(ctx, id)
+				return err
+			})
+			if err != nil {
 				return err
 			}
 		}

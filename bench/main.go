@@ -6,11 +6,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -38,6 +41,7 @@ type options struct {
 	quick              bool
 	limit              time.Duration
 	keep, page         string
+	largesse           string
 }
 
 func runBench(ctx context.Context) error {
@@ -49,9 +53,10 @@ func runBench(ctx context.Context) error {
 	flag.IntVar(&o.targets, "targets", 100_000, "targets of a turn")
 	flag.IntVar(&o.turns, "turns", 5, "turns of each engine in each scenario")
 	flag.BoolVar(&o.quick, "quick", false, "one turn of 20,000 targets without the kill, compared with the last kept one")
-	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "longest time of a turn; what is then not recorded counts as lost or unknown")
+	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "longest time of a turn; what is then not recorded counts as lost or unknown")
 	flag.StringVar(&o.keep, "keep", "", "folder for the figures as JSON and the chart; empty: keep nothing")
 	flag.StringVar(&o.page, "page", "", "page whose figures are replaced, with -keep")
+	flag.StringVar(&o.largesse, "largesse", "", "path of the program largesse, to measure coupons, too; empty: only payouts")
 	flag.Parse()
 	name := "bench-peers"
 	if o.quick {
@@ -102,10 +107,10 @@ func (o options) measure(ctx context.Context) (report *Report, err error) {
 		for _, sc := range chosen.scenarios {
 			for i := range chosen.engines {
 				e := chosen.engines[(i+turn)%len(chosen.engines)] // another one begins each turn
-				if e.unsafe && (sc.losesReplies || sc.kills) {
+				if e.unsafe && (sc.losesReplies || sc.kills) || sc.alone() && (turn > 0 || e.name != engines[0].name) {
 					continue
 				}
-				t, err := s.measure(ctx, e, sc, o.targets, o.limit)
+				t, err := s.measure(ctx, e, sc, cmp.Or(sc.size.targets, o.targets), o.limit)
 				if err != nil {
 					return nil, fmt.Errorf("%s, %s: %w", e.name, sc.name, err)
 				}
@@ -115,7 +120,24 @@ func (o options) measure(ctx context.Context) (report *Report, err error) {
 		}
 	}
 	report.sort()
-	return report, nil
+	if o.largesse != "" {
+		report.Coupons, err = o.coupons(ctx)
+	}
+	return report, err
+}
+
+// coupons measures coupons with largesse bench.
+func (o options) coupons(ctx context.Context) ([]Figure, error) {
+	run := exec.CommandContext(ctx, o.largesse, "bench", "coupons", "--output", "json", "--database-url", o.postgres, "--redis-url", o.redis)
+	run.Stderr = os.Stderr
+	out, failed := run.Output() // also if a ratio is too low
+	var measured struct {
+		Figures []Figure `json:"figures"`
+	}
+	if err := json.Unmarshal(out, &measured); err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	return measured.Figures, nil
 }
 
 // choice is what is measured.

@@ -26,6 +26,13 @@ type Report struct {
 	Versions map[string]string `json:"versions"` // of the modules that are compared
 	Targets  int               `json:"targets"`
 	Results  []Result          `json:"results"`
+	Coupons  []Figure          `json:"coupons,omitempty"`
+}
+
+// Figure is one that largesse bench measured.
+type Figure struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
 }
 
 // Result has the turns of an engine in a scenario.
@@ -94,7 +101,7 @@ func (r Result) median(figure func(Turn) float64) float64 {
 	return m
 }
 
-func (r Result) rate() float64 { return r.median(func(t Turn) float64 { return t.Rate }) }
+func (r Result) rate() float64 { return r.median(Turn.rate) }
 
 // write writes the tables of a report as Markdown.
 func (r *Report) write(w io.Writer) {
@@ -109,23 +116,48 @@ func (r *Report) write(w io.Writer) {
 	slices.Sort(versions)
 	fmt.Fprintf(w, "%s, commit %s, %s, %s. %s. %s targets; medians of %d turns, with the least and the greatest.\n",
 		r.Date.Format(time.DateOnly), r.Commit, r.Machine, r.Servers, strings.Join(versions, ", "), humanize.Comma(int64(r.Targets)), turns)
+	var sizes []row
 	for _, sc := range scenarios {
-		if results := r.of(sc.name); len(results) > 0 {
-			sc.write(w, results)
+		results := r.of(sc.name)
+		if sc.alone() {
+			for _, one := range results {
+				sizes = append(sizes, row{sc.what, one})
+			}
+			continue
+		}
+		var rows []row
+		for _, one := range results {
+			rows = append(rows, row{one.Engine, one})
+		}
+		first, unit := "payouts per second", Turn.rate
+		if sc.kills {
+			first, unit = "seconds from the kill to the end", func(t Turn) float64 { return t.Recovery }
+		}
+		writeTable(w, "**"+sc.name+"**: "+sc.what, "engine", first, unit, rows)
+	}
+	writeTable(w, "**Largesse alone**, one turn for each size", "size", "payouts per second", Turn.rate, sizes)
+	if len(r.Coupons) > 0 {
+		fmt.Fprint(w, "\n**Coupons**, by `largesse bench coupons`.\n\n| what | figure |\n|---|---|\n")
+		for _, f := range r.Coupons {
+			fmt.Fprintf(w, "| %s | %s |\n", f.Name, f.Text)
 		}
 	}
 }
 
-// write writes the table of a scenario.
-func (sc scenario) write(w io.Writer, results []Result) {
-	first, unit := "payouts per second", func(t Turn) float64 { return t.Rate }
-	if sc.kills {
-		first, unit = "seconds from the kill to the end", func(t Turn) float64 { return t.Recovery }
+// row is a result in a table.
+type row struct {
+	name string
+	Result
+}
+
+func writeTable(w io.Writer, title, of, first string, unit func(Turn) float64, rows []row) {
+	if len(rows) == 0 {
+		return
 	}
-	fmt.Fprintf(w, "\n**%s**: %s.\n\n", sc.name, sc.what)
-	fmt.Fprintf(w, "| engine | %s | CPU of the process | of PostgreSQL | of Redis | WAL | rows and indexes | peak memory | lost | doubled | unknown |\n", first)
+	fmt.Fprintf(w, "\n%s.\n\n", title)
+	fmt.Fprintf(w, "| %s | %s | CPU of the process | of PostgreSQL | of Redis | WAL | rows and indexes | peak memory | lost | doubled | unknown |\n", of, first)
 	fmt.Fprintln(w, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-	for _, r := range results {
+	for _, r := range rows {
 		median, low, high := r.spread(unit)
 		whole := func(figure func(Turn) float64) string { return humanize.Comma(int64(r.median(figure) + 0.5)) }
 		most := func(count func(Turn) int) string { // a fault in one turn is a fault
@@ -135,7 +167,7 @@ func (sc scenario) write(w io.Writer, results []Result) {
 			}
 			return humanize.Comma(int64(n))
 		}
-		fmt.Fprintf(w, "| %s | %s (%s to %s) | %s µs | %s µs | %s µs | %s B | %s B | %s MB | %s | %s | %s |\n", r.Engine,
+		fmt.Fprintf(w, "| %s | %s (%s to %s) | %s µs | %s µs | %s µs | %s B | %s B | %s MB | %s | %s | %s |\n", r.name,
 			humanize.Comma(int64(median+0.5)), humanize.Comma(int64(low+0.5)), humanize.Comma(int64(high+0.5)),
 			whole(func(t Turn) float64 { return t.ProcessCPU }), whole(func(t Turn) float64 { return t.PostgresCPU }),
 			whole(func(t Turn) float64 { return t.RedisCPU }), whole(func(t Turn) float64 { return t.WAL }),

@@ -23,13 +23,23 @@ type scenario struct {
 	delay        time.Duration // of the provider
 	losesReplies bool
 	kills        bool // the worker, when half of the targets are paid
+	size         size // of Largesse alone; 0: all engines pay the targets of the flag
 }
+
+// size is how much Largesse pays alone, in a single turn.
+type size struct{ targets, promotions int }
+
+func (sc scenario) alone() bool { return sc.size.targets > 0 }
 
 var scenarios = []scenario{
 	{name: "fast", what: "the provider answers at once"},
 	{name: "slow", what: "the provider takes 200 ms", delay: 200 * time.Millisecond},
 	{name: "lost", what: "the provider answers at once, and 1 % of its replies are lost", losesReplies: true},
 	{name: "killed", what: "the provider takes 200 ms, and the worker is killed (`kill -9`) when half of the targets are paid", delay: 200 * time.Millisecond, kills: true},
+	{name: "million", what: "1,000,000 targets", size: size{1_000_000, 1}},
+	{name: "ten-million", what: "10,000,000 targets", size: size{10_000_000, 1}},
+	{name: "hundred", what: "1,000,000 targets in 100 promotions at once", size: size{1_000_000, 100}},
+	{name: "million-slow", what: "1,000,000 targets, the provider takes 200 ms", delay: 200 * time.Millisecond, size: size{1_000_000, 1}},
 }
 
 // Turn has the figures of one run of an engine.
@@ -47,6 +57,8 @@ type Turn struct {
 	Doubled     int     `json:"doubled"`              // charges of targets that were already paid
 	Unknown     int     `json:"unknown"`              // targets that were paid, but not recorded as paid
 }
+
+func (t Turn) rate() float64 { return t.Rate }
 
 const (
 	pollInterval = 20 * time.Millisecond
@@ -70,9 +82,9 @@ func (s *servers) measure(ctx context.Context, e engine, sc scenario, targets in
 	defer func() { err = errors.Join(err, s.clean(context.WithoutCancel(ctx), name)) }()
 	j := job{
 		Engine: e.name, Database: database, Redis: s.redisURL, Dir: dir, Targets: targets,
-		Delay: sc.delay, LosesReplies: sc.losesReplies, LoadsFirst: sc.kills,
+		Promotions: max(sc.size.promotions, 1), Delay: sc.delay, LosesReplies: sc.losesReplies, LoadsFirst: sc.kills,
 	}
-	if err := writeTargets(j.targetsFile(), targets); err != nil {
+	if err := j.writeTargets(); err != nil {
 		return t, err
 	}
 	books, err := openLedger(j.ledgerFile(), targets)
@@ -141,11 +153,7 @@ func (t *Turn) pay(ctx context.Context, e engine, sc scenario, j job, db *pgx.Co
 		if books.charged() < j.Targets {
 			return false, nil
 		}
-		asked := time.Now()
 		err := db.QueryRow(ctx, `SELECT count(*) FROM (`+e.paid+`) AS paid`).Scan(&count)
-		if count < j.Targets {
-			time.Sleep(9 * time.Since(asked)) // the poll costs at most a tenth of a core
-		}
 		return count >= j.Targets, err
 	})
 	if err != nil && !errors.Is(err, errLimit) {
@@ -171,16 +179,15 @@ func (t *Turn) audit(ctx context.Context, e engine, db *pgx.Conn, books ledger) 
 	if err != nil {
 		return err
 	}
-	recorded := make(map[int64]bool, len(ids))
+	recorded := make([]bool, len(books))
 	for _, id := range ids {
-		recorded[id] = true
+		recorded[id-1] = true
 	}
 	for i := range books {
-		id := int64(i + 1)
-		switch n := int(books.charges(id)); {
+		switch n := int(books.charges(int64(i + 1))); {
 		case n == 0:
 			t.Lost++
-		case !recorded[id]:
+		case !recorded[i]:
 			t.Unknown++
 			fallthrough
 		default:
@@ -257,6 +264,7 @@ func (w *worker) awaitBegin() error {
 // until waits for a condition while the worker runs.
 func (w *worker) until(ctx context.Context, so func() (bool, error)) error {
 	for {
+		asked := time.Now()
 		if done, err := so(); done || err != nil {
 			return err
 		}
@@ -265,7 +273,7 @@ func (w *worker) until(ctx context.Context, so func() (bool, error)) error {
 			return w.failure()
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pollInterval):
+		case <-time.After(max(pollInterval, 9*time.Since(asked))): // the poll costs at most a tenth of a core
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,6 +21,7 @@ type job struct {
 	Database, Redis string
 	Dir             string // has the file of targets and the ledger, and stays when the worker is killed
 	Targets         int
+	Promotions      int           // that share the targets
 	Delay           time.Duration // of the provider
 	LosesReplies    bool          // the provider loses the reply to one charge in 100
 	LoadsFirst      bool          // all targets are loaded before the first is paid
@@ -30,8 +30,12 @@ type job struct {
 
 const begun = "begun" // what a worker prints when it begins
 
-func (j job) targetsFile() string { return filepath.Join(j.Dir, "targets.csv") }
-func (j job) ledgerFile() string  { return filepath.Join(j.Dir, "ledger") }
+func (j job) ledgerFile() string { return filepath.Join(j.Dir, "ledger") }
+
+// targetsFile returns the path of the targets of a promotion. The first is 0.
+func (j job) targetsFile(promotion int) string {
+	return filepath.Join(j.Dir, fmt.Sprintf("targets-%d.csv", promotion))
+}
 
 // workerMain is the main function of a worker process. Its first argument is "prepare", which
 // creates tables and queues, or "work", which pays the targets and continues until it is killed.
@@ -83,15 +87,25 @@ type target struct {
 	Amount int64
 }
 
-// writeTargets writes the file of targets, with IDs from 1 to n.
-func writeTargets(path string, n int) error {
+// writeTargets writes the files of targets. Their IDs are from 1 to j.Targets.
+func (j job) writeTargets() error {
+	each := j.Targets / j.Promotions
+	for i := range j.Promotions {
+		if err := writeTargets(j.targetsFile(i), i*each+1, (i+1)*each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTargets(path string, first, last int) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(file)
 	fmt.Fprintln(w, "targetId,userId,amount")
-	for i := 1; i <= n; i++ {
+	for i := first; i <= last; i++ {
 		fmt.Fprintf(w, "%d,user-%d,%d\n", i, i, 100+i%900)
 	}
 	if err := w.Flush(); err != nil {
@@ -102,7 +116,7 @@ func writeTargets(path string, n int) error {
 
 // eachBatch passes the targets of the file on in batches of up to 1,000.
 func (j job) eachBatch(pass func([]target) error) error {
-	file, err := os.Open(j.targetsFile())
+	file, err := os.Open(j.targetsFile(0))
 	if err != nil {
 		return err
 	}
@@ -171,6 +185,3 @@ func (j job) eachTarget(ctx context.Context, atOnce int, pass func(target) error
 	}
 	return err
 }
-
-// openTargets opens the file of targets.
-func (j job) openTargets() (io.ReadCloser, error) { return os.Open(j.targetsFile()) }
