@@ -56,7 +56,7 @@ func runBench(ctx context.Context) error {
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "longest time of a turn; what is then not recorded counts as lost or unknown")
 	flag.StringVar(&o.keep, "keep", "", "folder for the figures as JSON and the chart; empty: keep nothing")
 	flag.StringVar(&o.page, "page", "", "page whose figures are replaced, with -keep")
-	flag.StringVar(&o.largesse, "largesse", "", "path of the program largesse, to measure coupons, too; empty: only payouts")
+	flag.StringVar(&o.largesse, "largesse", "", "path of the program largesse, whose own benchmarks run, too; empty: none")
 	flag.Parse()
 	name := "bench-peers"
 	if o.quick {
@@ -120,24 +120,29 @@ func (o options) measure(ctx context.Context) (report *Report, err error) {
 		}
 	}
 	report.sort()
-	if o.largesse != "" {
-		report.Coupons, err = o.coupons(ctx)
+	if o.largesse == "" {
+		return report, nil
 	}
-	return report, err
+	for _, benchmark := range []string{"payouts", "coupons"} {
+		own, err := o.own(ctx, benchmark)
+		if err != nil {
+			return nil, err
+		}
+		report.Own = append(report.Own, own)
+	}
+	return report, nil
 }
 
-// coupons measures coupons with largesse bench.
-func (o options) coupons(ctx context.Context) ([]Figure, error) {
-	run := exec.CommandContext(ctx, o.largesse, "bench", "coupons", "--output", "json", "--database-url", o.postgres, "--redis-url", o.redis)
+// own runs a benchmark of largesse bench.
+func (o options) own(ctx context.Context, benchmark string) (OwnFigures, error) {
+	run := exec.CommandContext(ctx, o.largesse, "bench", benchmark, "--output", "json", "--database-url", o.postgres, "--redis-url", o.redis)
 	run.Stderr = os.Stderr
 	out, failed := run.Output() // also if a ratio is too low
-	var measured struct {
-		Figures []Figure `json:"figures"`
-	}
+	measured := OwnFigures{Benchmark: benchmark}
 	if err := json.Unmarshal(out, &measured); err != nil {
-		return nil, errors.Join(failed, err)
+		return measured, fmt.Errorf("largesse bench %s: %w", benchmark, errors.Join(failed, err))
 	}
-	return measured.Figures, nil
+	return measured, nil
 }
 
 // choice is what is measured.

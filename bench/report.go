@@ -26,10 +26,16 @@ type Report struct {
 	Versions map[string]string `json:"versions"` // of the modules that are compared
 	Targets  int               `json:"targets"`
 	Results  []Result          `json:"results"`
-	Coupons  []Figure          `json:"coupons,omitempty"`
+	Own      []OwnFigures      `json:"own,omitempty"`
 }
 
-// Figure is one that largesse bench measured.
+// OwnFigures has the figures of a benchmark of largesse bench.
+type OwnFigures struct {
+	Benchmark string   `json:"benchmark"`
+	Figures   []Figure `json:"figures"`
+}
+
+// Figure is one of them.
 type Figure struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -136,9 +142,9 @@ func (r *Report) write(w io.Writer) {
 		writeTable(w, "**"+sc.name+"**: "+sc.what, "engine", first, unit, rows)
 	}
 	writeTable(w, "**Largesse alone**, one turn for each size", "size", "payouts per second", Turn.rate, sizes)
-	if len(r.Coupons) > 0 {
-		fmt.Fprint(w, "\n**Coupons**, by `largesse bench coupons`.\n\n| what | figure |\n|---|---|\n")
-		for _, f := range r.Coupons {
+	for _, own := range r.Own {
+		fmt.Fprintf(w, "\n**`largesse bench %s`**, once.\n\n| what | figure |\n|---|---|\n", own.Benchmark)
+		for _, f := range own.Figures {
 			fmt.Fprintf(w, "| %s | %s |\n", f.Name, f.Text)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/rueidis"
 )
@@ -129,6 +130,45 @@ func (b Bare) Run(ctx context.Context, targets io.Reader, total int) (time.Durat
 		if !errors.Is(err, context.Canceled) {
 			return 0, fmt.Errorf("bare pipeline: %w", err)
 		}
+	}
+	return time.Since(began), nil
+}
+
+// Copy copies every target of a file, as Run reads it, into the empty table, and returns the
+// time it took.
+func (b Bare) Copy(ctx context.Context, targets io.Reader) (time.Duration, error) {
+	db, err := pgx.Connect(ctx, b.PostgresURL)
+	if err != nil {
+		return 0, fmt.Errorf("copy: %w", err)
+	}
+	defer func() { _ = db.Close(ctx) }()
+	if _, err := db.Exec(ctx, bareTable); err != nil {
+		return 0, fmt.Errorf("copy: create the table: %w", err)
+	}
+	began := time.Now()
+	batches := make(chan bareRows, 1)
+	var reading error
+	go func() {
+		defer close(batches)
+		reading = readBare(ctx, targets, batches)
+	}()
+	var rows bareRows
+	_, err = db.CopyFrom(ctx, pgx.Identifier{"bare_payouts"}, []string{
+		"promotion_id", "target_id", "summary_id", "amount", "due_at", "updated_at", "dispatch", "attempts", "state",
+		"maybe_called", "user_id", "voucher_code", "transaction_key", "error_code", "error_message",
+	}, pgx.CopyFromFunc(func() ([]any, error) {
+		if len(rows.ids) == 0 {
+			var more bool
+			if rows, more = <-batches; !more {
+				return nil, reading
+			}
+		}
+		row := []any{int64(barePayoutsID), rows.ids[0], int64(0), rows.amounts[0], began, began, int32(0), int32(0), int16(0), false, rows.users[0], "", "", "", ""}
+		rows.ids, rows.amounts, rows.users = rows.ids[1:], rows.amounts[1:], rows.users[1:]
+		return row, nil
+	}))
+	if err != nil {
+		return 0, fmt.Errorf("copy: %w", err)
 	}
 	return time.Since(began), nil
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"time"
 
@@ -37,12 +38,19 @@ func (p PayoutBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	if err != nil {
 		return err
 	}
+	uploaded, copied, err := p.load(ctx, s)
+	if err != nil {
+		return err
+	}
 	f.note("machine", fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()))
 	f.add("targets", float64(p.Targets), number(int64(p.Targets))+" from a file, provider in this process")
 	f.add("engine, from upload to the last final row", fast.rate, fmt.Sprintf("%.1f s, %s payouts/s", fast.took.Seconds(), number(int64(fast.rate))))
 	bareRate := float64(p.Targets) / took.Seconds()
 	f.add("bare pipeline of the same commands", bareRate, fmt.Sprintf("%.1f s, %s payouts/s", took.Seconds(), number(int64(bareRate))))
 	f.add("ratio", fast.rate/bareRate, fmt.Sprintf("%.2f (at least 0.40)", fast.rate/bareRate))
+	f.add("upload of the file to a draft", float64(p.Targets)/uploaded.Seconds(), fmt.Sprintf("%.1f s", uploaded.Seconds()))
+	f.add("COPY of the same rows into the table of the bare pipeline", float64(p.Targets)/copied.Seconds(), fmt.Sprintf("%.1f s", copied.Seconds()))
+	f.add("upload ÷ COPY", copied.Seconds()/uploaded.Seconds(), fmt.Sprintf("%.2f", copied.Seconds()/uploaded.Seconds()))
 	f.add("peak memory of the process", float64(fast.memory), number(fast.memory>>20)+" MB (under 300)")
 	f.add("peak entries in Redis", float64(fast.entries),
 		fmt.Sprintf("%s (max-len %s)", number(fast.entries), number(int64(config.Default().Redis.Stream.MaxLen))))
@@ -61,6 +69,38 @@ func (p PayoutBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	f.add("share of in flight ÷ latency", rate/ideal, fmt.Sprintf("%.2f (at least 0.90)", rate/ideal))
 	f.correct("correct with the slow provider", slow.verdict, slow.correct)
 	return nil
+}
+
+// load measures the time to upload the file, and to copy the same rows.
+func (p PayoutBench) load(ctx context.Context, s *stage) (uploaded, copied time.Duration, err error) {
+	all, stop, err := s.start(ctx, "upload", 1, &provider{}, func(*config.Config) {})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer stop()
+	api, err := client.New("http://"+all[0].Addr(), client.Options{})
+	if err != nil {
+		return 0, 0, err
+	}
+	file, _, err := s.targets(p.Targets)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = file.Close() }()
+	made, err := api.CreatePromotion(ctx, client.NewPromotion{Name: "Bench upload", Type: "POINT"})
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	if _, err := api.UploadTargets(ctx, made.ID, file, client.UploadOptions{}); err != nil {
+		return 0, 0, err
+	}
+	uploaded = time.Since(began)
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return 0, 0, err
+	}
+	copied, err = Bare{PostgresURL: s.database}.Copy(ctx, file)
+	return uploaded, copied, err
 }
 
 // payRun holds the measurements of one run of the engine.
