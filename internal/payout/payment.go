@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/governor"
@@ -66,20 +67,49 @@ type payment struct {
 	looked bool
 }
 
-// pay charges one payout. It tries again until there is an outcome, or until it must
+// dueBatch is a batch of payouts that may be charged. Those that are charged at once share
+// a goroutine, which saves its start and the growth of its stack.
+type dueBatch struct {
+	ctx      context.Context //nolint:containedctx // of the batch's handler
+	payments []*payment
+	begun    atomic.Int64 // payments that a goroutine has begun or is about to begin
+	// standby means that a goroutine was started that has not begun a payment yet.
+	standby atomic.Bool
+}
+
+// pay charges the payouts of the batch. A payout whose call takes long delays no other
+// one: a goroutine that begins a payout makes sure that another one can begin the next.
+func (b *dueBatch) pay() {
+	for {
+		i := int(b.begun.Add(1)) - 1
+		if i >= len(b.payments) {
+			return
+		}
+		if i+1 < len(b.payments) && b.standby.CompareAndSwap(false, true) {
+			go func() {
+				b.standby.Store(false)
+				b.pay()
+			}()
+		}
+		m := b.payments[i]
+		b.payments[i] = nil // a call that hangs keeps no other payment in memory
+		m.pay(b.ctx)
+	}
+}
+
+// pay charges the payout. It tries again until there is an outcome, or until it must
 // return the payout or leave the entry to be claimed. After a panic it leaves the entry
 // to be claimed, as a crash would.
-func (p *Processor) pay(ctx context.Context, it *pool.Item, row reward.Payout) {
+func (m *payment) pay(ctx context.Context) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.cfg.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
-				"promotion_id", row.PromotionID, "target_id", row.TargetID)
-			it.Release()
+			m.cfg.Log.For(obs.Processor).Error("payout handler panicked", fmt.Errorf("panic: %v\n%s", r, debug.Stack()),
+				"promotion_id", m.row.PromotionID, "target_id", m.row.TargetID)
+			m.item.Release()
 		}
 	}()
-	ctx, span := p.cfg.Tracer.Payout(ctx, "pay payout", &row)
+	ctx, span := m.cfg.Tracer.Payout(ctx, "pay payout", &m.row)
 	defer span.End(nil)
-	m := &payment{Processor: p, item: it, row: row, outcome: rules.Outcome{Ref: row.Ref()}}
 	for m.try(ctx, span) {
 	}
 }

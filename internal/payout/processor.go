@@ -91,6 +91,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		}
 		return
 	}
+	due := &dueBatch{ctx: ctx}
 	for _, it := range items {
 		row, found := rows[it.TargetID]
 		status, _ := p.cache.Status(it.Stream.PromotionID)
@@ -109,14 +110,15 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case status == reward.PromotionCancelled:
 			p.finisher.finish(it, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
 		default:
-			go p.pay(ctx, it, row)
+			due.payments = append(due.payments, &payment{Processor: p, item: it, row: *row, outcome: rules.Outcome{Ref: row.Ref()}})
 		}
 	}
+	due.pay()
 }
 
 // heads reads rows by target. It tries again until the database answers or ctx ends.
-func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]reward.Payout, error) {
-	out := make(map[reward.TargetID]reward.Payout, len(ids))
+func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward.TargetID]*reward.Payout, error) {
+	out := make(map[reward.TargetID]*reward.Payout, len(ids))
 	for len(ids) > 0 {
 		chunk := ids[:min(len(ids), store.BatchMax)]
 		rows, err := p.rows.PayoutGetMany(ctx, chunk)
@@ -127,8 +129,8 @@ func (p *Processor) heads(ctx context.Context, ids []store.PayoutID) (map[reward
 			}
 			continue
 		}
-		for _, r := range rows {
-			out[r.TargetID] = r
+		for i := range rows {
+			out[rows[i].TargetID] = &rows[i]
 		}
 		ids = ids[len(chunk):]
 	}
@@ -145,7 +147,7 @@ func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail stri
 // poison moves a payout whose deliveries keep failing to UNKNOWN and stores a dead
 // letter. Only a person can have it charged again. After a crash in between, a later
 // delivery does the same again; an entry has one dead letter at most.
-func (p *Processor) poison(ctx context.Context, it *pool.Item, row reward.Payout) {
+func (p *Processor) poison(ctx context.Context, it *pool.Item, row *reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
 		p.finisher.finish(it, rules.Outcome{

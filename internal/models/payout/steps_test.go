@@ -156,7 +156,7 @@ var steps = [stepCount]struct{ text, code string }{
 	looksUpNothing:       {"looks up before the charge: inconclusive", "payout.payment.lookUpFirst rules.OutcomeNoAnswer"},
 	looksUpAfterPaid:     {"looks up after the charge: confirmed", "payout.payment.lookUpAfter payout.payment.charge"},
 	arms:                 {"passes the last check before the charge", "payout.payment.mayCharge"},
-	sends:                {"SENDS the charge", "payout.Processor.pay payout.payment.mayCharge payout.payment.charge"},
+	sends:                {"SENDS the charge", "payout.payment.pay payout.payment.mayCharge payout.payment.charge"},
 	waitsLong:            {"has to wait for long: no answer", "payout.payment.throttled rules.OutcomeNoAnswer"},
 	writesSucceeded:      {"writes SUCCEEDED", "payout.Finisher.write store/rows.Tables.PayoutFinish rules.OutcomePaid"},
 	writesFailed:         {"writes FAILED: refused", "payout.Finisher.write store/rows.Tables.PayoutFinish rules.OutcomeRefused"},
