@@ -14,7 +14,7 @@ import (
 // pollIntervalMin is the shortest pause after an empty poll.
 const pollIntervalMin = time.Millisecond
 
-// poll reads new entries for all consumers that have capacity, in one round trip, and
+// poll reads new entries for consumers that have capacity, in one round trip, and
 // passes them to the handler, until readCtx ends or the pool has been idle for
 // IdleTimeout. A claim that is due comes first: in a backlog the reads use all capacity,
 // and maintain would find none for its claims. After an empty read it pauses, longer each
@@ -93,19 +93,21 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	defer cancel()
 	commanded := p.sinceStart()
 	entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
+	p.backlog = len(entries) >= p.cfg.BatchSize
 	if err != nil {
 		return nil, true, err
 	}
 	return p.take(entries, false, commanded), true, nil
 }
 
-// reads returns read requests for all consumers that have capacity.
+// reads returns read requests for all consumers that have capacity, or one request while
+// there is no backlog.
 func (p *Pool) reads() []queue.ReadParams {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var reads []queue.ReadParams
 	for _, c := range p.consumers {
-		for free := p.freeLocked(c); free > 0; free -= p.cfg.BatchSize {
+		for free := p.freeLocked(c); free > 0 && (p.backlog || len(reads) == 0); free -= p.cfg.BatchSize {
 			reads = append(reads, queue.ReadParams{Consumer: c.name, Count: min(free, p.cfg.BatchSize)})
 		}
 	}

@@ -667,6 +667,43 @@ func (s *stuckHandler) Handle(ctx context.Context, items []*Item) {
 	}()
 }
 
+// requestsQueue counts the requests of the latest reads.
+type requestsQueue struct {
+	queue.Queue
+	mu       sync.Mutex // protects requests
+	requests []int
+}
+
+func (q *requestsQueue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	q.mu.Lock()
+	q.requests = append(q.requests, len(reads))
+	q.mu.Unlock()
+	return q.Queue.Read(ctx, s, reads)
+}
+
+// TestOneRequestWithoutABacklog: a poll of an idle stream sends one request, and one of a
+// backlog a request for each consumer.
+func TestOneRequestWithoutABacklog(t *testing.T) {
+	t.Parallel()
+	fixture.OnFakeTime(t, "", func(t *testing.T) {
+		q := &requestsQueue{Queue: queue.NewMemory()}
+		defer q.Close()
+		r := &recorder{open: make(map[*Item]bool)}
+		m := NewManager(testConfig(q, r))
+		m.Run(t.Context())
+		defer m.StopAll()
+		defer r.releaseRest()
+		add(t, q.Queue, 1, 5)
+		m.Converge(work(10_000)) // four consumers, each with places for three entries, two in a request
+		time.Sleep(time.Second)  // fake time
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if want := []int{1, 7, 5, 1}; len(q.requests) < len(want) || !slices.Equal(q.requests[:len(want)], want) {
+			t.Errorf("reads had %v requests, want %v at first", q.requests, want)
+		}
+	})
+}
+
 // TestDivide: the pending entries of all pools are limited, and neither a
 // small promotion nor a huge one is held short by the other.
 func TestDivide(t *testing.T) {

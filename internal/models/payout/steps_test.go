@@ -140,7 +140,7 @@ var steps = [stepCount]struct{ text, code string }{
 	poolStarts:           {"starts a pool", "pool.Manager.Converge"},
 	poolEnds:             {"ends its pool, and destroys the stream if it is empty", "pool.Manager.Converge pool.Pool.removeConsumers"},
 	lastConsumerDestroys: {"destroys the empty stream as its pool ends", "pool.Pool.removeConsumers queue.Queue.Destroy"},
-	reads:                {"reads the entry", "pool.Pool.poll queue.Queue.Read queue.Entry queue/redisstream/read_entries.lua"},
+	reads:                {"reads the entry", "pool.Pool.poll queue.Queue.Read queue.Entry queue/redisstream/read_entries.lua queue/redisstream/tell_run.lua"},
 	claims:               {"claims the entry", "pool.Pool.claim queue.Queue.Claim"},
 	adopts:               {"adopts the entry that is pending with no consumer", "pool.Pool.adopt queue.Queue.Adopt queue/redisstream/adopt_entries.lua"},
 	releases:             {"releases the entry", "pool.Item.Release payout.payment.unsent payout.payment.wait"},

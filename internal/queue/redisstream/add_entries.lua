@@ -13,8 +13,7 @@
 -- A missing stream is created with its group and its first entries in one
 -- step, so that no other client can destroy it in between.
 -- The script asks for the server's run itself, so that it always is the run of
--- the server that stores the entries: its run ID, new with each start, and its
--- replication ID, new each time it becomes a primary.
+-- the server that stores the entries.
 local now = redis.call('TIME')
 if now[1] * 1000000 + now[2] > tonumber(ARGV[3]) then
   return {0, 0, 0}
@@ -48,12 +47,10 @@ if fit <= 0 then
   return {0, 0, 0}
 end
 
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local role = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-if not run or not role then
+local run = server_run()
+if run == '' then
   return redis.error_reply('ERR INFO names no run_id or no master_replid')
 end
-run = run .. '-' .. role
 if not exists then
   redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
 end

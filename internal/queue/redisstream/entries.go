@@ -68,9 +68,16 @@ func (q *Queue) Add(ctx context.Context, p queue.AddParams) (int, error) {
 	return int(added), nil
 }
 
-// Read implements queue.Queue.
+// Read implements queue.Queue. One request takes one script, which costs little if there is
+// nothing to read, and which makes no difference between a missing stream and an empty one.
+// More requests are commands of their own: a script would copy each entry twice.
 func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadParams) (out []queue.Entry, err error) {
 	reads = slices.DeleteFunc(slices.Clone(reads), func(r queue.ReadParams) bool { return r.Count <= 0 })
+	if len(reads) > 1 {
+		if out, err = q.readMany(ctx, s, reads); !isNoGroup(err) {
+			return out, err
+		}
+	}
 	args := make([]string, 0, 1+2*len(reads))
 	args = append(args, ConsumerGroup(q.prefix, s))
 	for _, r := range reads {
@@ -81,6 +88,48 @@ func (q *Queue) Read(ctx context.Context, s queue.Stream, reads []queue.ReadPara
 		return err
 	})
 	return out, err
+}
+
+// readMany sends a command for each consumer, and then asks for what decides about first
+// deliveries: when the group was created again, and the run of the server. All commands
+// have one connection and so one order. If the answers name the run of an entry, the
+// server had it when the entry was delivered too, because a run never comes back. If an
+// answer is missing, the entries are no first deliveries, so nobody charges them. Without a
+// single entry, readMany returns the error.
+func (q *Queue) readMany(ctx context.Context, s queue.Stream, reads []queue.ReadParams) ([]queue.Entry, error) {
+	var consumers []queue.ReadParams
+	for _, r := range reads {
+		if last := len(consumers) - 1; last >= 0 && consumers[last].Consumer == r.Consumer {
+			consumers[last].Count += r.Count
+		} else {
+			consumers = append(consumers, r)
+		}
+	}
+	key, group, n := StreamKey(q.prefix, s), ConsumerGroup(q.prefix, s), len(consumers)
+	cmds := make(rueidis.Commands, n, n+2)
+	for i, c := range consumers {
+		cmds[i] = q.client.B().Xreadgroup().Group(group, c.Consumer).Count(int64(c.Count)).Streams().Key(key).Id(">").Build()
+	}
+	cmds = append(cmds,
+		q.client.B().Get().Key(regroupedKey(q.prefix, s)).Build(),
+		q.client.B().Eval().Script(tellRun.text).Numkeys(1).Key(key).Build())
+	replies := q.client.DoMulti(ctx, cmds...)
+	var d decoder
+	newestBefore, run := d.id(d.reply(replies[n])), d.reply(replies[n+1])
+	known := d.err == nil && run != ""
+	var out []queue.Entry
+	for i, c := range consumers {
+		for _, row := range d.delivered(replies[i]) {
+			e, entryRun := d.entry(row)
+			e.Consumer = c.Consumer
+			e.FirstDelivery = known && entryRun == run && newestBefore.before(d.id(e.ID))
+			out = append(out, e)
+		}
+	}
+	if d.err != nil && len(out) == 0 {
+		return nil, fmt.Errorf("redisstream: XREADGROUP %s: %w", key, d.err)
+	}
+	return out, nil
 }
 
 func decodeRead(r rueidis.RedisResult, reads []queue.ReadParams) ([]queue.Entry, error) {

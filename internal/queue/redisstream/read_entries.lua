@@ -24,6 +24,4 @@ end
 if #found == 0 then
   return found
 end
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-local role = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-return {run and role and run .. '-' .. role or '', redis.call('GET', KEYS[2]) or '', found}
+return {server_run(), redis.call('GET', KEYS[2]) or '', found}

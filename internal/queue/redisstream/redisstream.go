@@ -22,6 +22,7 @@ package redisstream
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -179,8 +180,9 @@ func load(name string, regroups bool, before ...string) script {
 }
 
 var (
-	addEntries     = load("add_entries", false, "last_delivered")
-	readEntries    = load("read_entries", true)
+	addEntries     = load("add_entries", false, "last_delivered", "server_run")
+	readEntries    = load("read_entries", true, "server_run")
+	tellRun        = load("tell_run", false, "server_run")
 	claimEntries   = load("claim_entries", false)
 	adoptEntries   = load("adopt_entries", false, "last_delivered")
 	extendEntries  = load("extend_entries", false)
@@ -237,6 +239,41 @@ func (d *decoder) list(m rueidis.RedisMessage) []rueidis.RedisMessage {
 	found, err := m.ToArray()
 	d.note(err)
 	return found
+}
+
+// reply returns a text, or "" for nil.
+func (d *decoder) reply(r rueidis.RedisResult) string {
+	text, err := r.ToString()
+	if !rueidis.IsRedisNil(err) {
+		d.note(err)
+	}
+	return text
+}
+
+// delivered returns the entries of XREADGROUP on one stream: {stream: entries}, or with
+// RESP2 [[stream, entries]], or nil.
+func (d *decoder) delivered(r rueidis.RedisResult) []rueidis.RedisMessage {
+	m, err := r.ToMessage()
+	switch {
+	case rueidis.IsRedisNil(err):
+		return nil
+	case err != nil:
+		d.note(err)
+		return nil
+	case m.IsMap():
+		streams, err := m.AsMap()
+		d.note(err)
+		for _, entries := range streams {
+			return d.list(entries)
+		}
+	}
+	for _, stream := range d.list(m) {
+		if pair := d.list(stream); len(pair) == 2 {
+			return d.list(pair[1])
+		}
+	}
+	d.note(errors.New("the reply of XREADGROUP has no entries"))
+	return nil
 }
 
 // id returns an entry ID, which is zero for an empty text.

@@ -190,6 +190,7 @@ func TestScripts(t *testing.T) {
 		want("nothing made", r.eval("return redis.call('EXISTS', KEYS[1], KEYS[2])", two), int64(0))
 		r.do("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
 		want("make again", r.eval(makeGroup.text, two, group), int64(0))
+		want("tell the run", r.eval(tellRun.text, one), run)
 		want("no mark for an empty stream", r.eval("return redis.call('EXISTS', KEYS[1])", two[1:]), int64(0))
 		want("add late", r.eval(addEntries.text, one, group, "10", "1000", "1", "{}", "1"), int64(0), int64(0), int64(0))
 		want("add", r.eval(addEntries.text, one, group, "10", far, "1", "{}", "1"), int64(1), int64(1), int64(0))
@@ -256,6 +257,40 @@ func TestAReadMayNameManyConsumers(t *testing.T) {
 				t.Fatalf("entry %d is %+v", i, e)
 			}
 		}
+	})
+}
+
+// TestManyRequestsAreReadLikeOne: several requests are commands of their own, and must tell
+// first deliveries as the script for one does.
+func TestManyRequestsAreReadLikeOne(t *testing.T) {
+	t.Parallel()
+	fixture.OnEachRedis(t, func(t *testing.T, url string) {
+		r := newRig(t, url)
+		read := func() (first []bool) {
+			t.Helper()
+			for _, e := range fixture.Must(r.q.Read(t.Context(), r.s, []queue.ReadParams{{Consumer: "a", Count: 1}, {Consumer: "b", Count: 9}}))(t) {
+				first = append(first, e.FirstDelivery)
+			}
+			return first
+		}
+		want := func(what string, got []bool, want ...bool) {
+			t.Helper()
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: first deliveries %v, want %v", what, got, want)
+			}
+		}
+		want("no stream", read())
+		if exists := r.eval("return redis.call('EXISTS', KEYS[1])", []string{r.key()}); exists != int64(0) {
+			t.Error("a read has created the stream")
+		}
+		r.add(0, 2)
+		r.do("XADD", r.key(), "*", "key", "2", "message", "{}", "dispatch", "1", "run", strings.Repeat("0", 40))
+		want("an entry of another run", read(), true, true, false)
+		want("nothing", read())
+		r.do("XGROUP", "DESTROY", r.key(), r.group())
+		want("a group that was lost", read(), false, false, false)
+		r.add(3, 2)
+		want("entries added since", read(), true, true)
 	})
 }
 
