@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ const (
 
 type caller struct {
 	auth.Principal
-	path        string   // path of the request, as the audit has it
+	url         *url.URL // of the request
 	idempotency []string // Idempotency-Key headers of the request
 	token       string   // key or token of the request; "": none
 }
@@ -100,21 +101,20 @@ func (a *API) admit(r *http.Request, operation string) (*http.Request, func(), e
 		return nil, nil, fmt.Errorf("operation %q is not declared", operation)
 	}
 	free := len(op.roles) == 0
-	ctx, cancel := context.WithCancel(r.Context())
 	principal, token, err := a.identify(r, free)
 	if err == nil && !free && !auth.IsInProcess(r.Context()) {
 		err = a.permit(principal, op.roles)
 	}
 	if err != nil {
-		cancel()
 		a.refuse(r, operation, principal, token, err)
 		return nil, nil, err
 	}
+	ctx, end := context.WithValue(r.Context(), callerKey{}, caller{principal, r.URL, r.Header[web.IdempotencyHeader], token}), func() {}
 	if token != "" && op.long {
-		a.reverify(ctx, token, cancel)
+		ctx, end = context.WithCancel(ctx)
+		a.reverify(ctx, token, end)
 	}
-	ctx = context.WithValue(ctx, callerKey{}, caller{principal, auditPath(r.URL), r.Header.Values(web.IdempotencyHeader), token})
-	return r.WithContext(ctx), cancel, nil
+	return r.WithContext(ctx), end, nil
 }
 
 func (a *API) identify(r *http.Request, free bool) (p auth.Principal, token string, err error) {

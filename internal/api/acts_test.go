@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -109,8 +110,9 @@ func TestRefusedChangesAreCounted(t *testing.T) {
 func TestChangesMadeInPartHaveEntries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	ctx := context.WithValue(t.Context(), callerKey{}, caller{url: &url.URL{Path: "/v1/promotions/9/targets"}})
 	for range refusedMax + 2 {
-		err := b.api.audited(t.Context(), "upload-targets", "", http.StatusOK, func() error { return partly{reward.NewError(reward.KindInvalid, "X", "too much")} })
+		err := b.api.audited(ctx, "upload-targets", "", http.StatusOK, func() error { return partly{reward.NewError(reward.KindInvalid, "X", "too much")} })
 		if p, ok := errors.AsType[*web.Problem](err); !ok || p.Status != http.StatusUnprocessableEntity || p.Code != "X" {
 			t.Fatal(err)
 		}

@@ -37,7 +37,8 @@ func (a *API) audited(ctx context.Context, operation, detail string, ok int, cha
 	c := callerOf(ctx)
 	line := lineOf(c.Principal)
 	line.ID, line.At = a.cfg.IDs.Next(), time.Now()
-	line.Action, line.Subject, line.Detail = operation, c.path[:min(len(c.path), auditSubjectMax)], detail
+	path := auditPath(c.url)
+	line.Action, line.Subject, line.Detail = operation, path[:min(len(path), auditSubjectMax)], detail
 	line.RequestID, line.Address = web.RequestID(ctx), web.ClientAddress(ctx)
 	if err := a.cfg.Rows.AuditBegin(ctx, line); err != nil {
 		return err

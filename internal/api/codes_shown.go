@@ -148,7 +148,7 @@ const exportDetail = `{"export":"` + csvType + `"}`
 // recordRead records a read in the audit. After an error nothing must be shown.
 func (a *API) recordRead(ctx context.Context, operation, detail string) error {
 	c := callerOf(ctx)
-	read := shownRead{limitName(c.Principal), operation, c.path, detail}
+	read := shownRead{limitName(c.Principal), operation, auditPath(c.url), detail}
 	first, others := a.shown.add(read, time.Now())
 	if !first {
 		return nil

@@ -138,7 +138,7 @@ func (a *API) addIssuing() {
 		},
 		example: tree{"userId": "u7"},
 	}, a.issueCoupon)
-	a.Shorten("issue-coupon", a.issuePlainly)
+	a.Shorten(http.MethodPost, path, a.issuePlainly)
 	answers := a.OpenAPI().Paths[path].Post.Responses
 	for _, status := range []string{"200", "201"} {
 		same := *answers["202"]
@@ -203,7 +203,7 @@ const plainMax = 256
 func (a *API) issuePlainly(w http.ResponseWriter, r *http.Request) bool {
 	h := r.Header
 	template, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/v1/coupons/"), "/issue")
-	if !ok || r.URL.RawPath != "" || r.URL.RawQuery != "" || r.ContentLength <= 0 || r.ContentLength > plainMax ||
+	if !ok || r.ContentLength <= 0 || r.ContentLength > plainMax ||
 		h.Get("Content-Type") != "application/json" || h["Prefer"] != nil || h[web.IdempotencyHeader] != nil || h["Accept"] != nil && h.Get("Accept") != "*/*" {
 		return false
 	}

@@ -15,14 +15,32 @@ type Mount struct {
 	origins []string
 	limits  Limits
 
-	mu      sync.Mutex    // protects what follows
-	closed  string        // detail of the 503 while handler is nil
-	handler http.Handler  // nil while closed
-	router  *Router       // nil while closed
-	open    int           // number of requests in progress
-	none    chan struct{} // closed when open is 0; nil while Close does not wait
-	cut     context.Context
-	cutAll  context.CancelFunc // cancels cut, which ends all requests in progress
+	mu     sync.Mutex // protects what follows, and what is in now
+	closed string     // detail of the 503 while now is nil
+	now    *opening   // nil while closed
+}
+
+// opening is the time from Open to Close.
+type opening struct {
+	handler  http.Handler
+	router   *Router
+	requests map[*mounted]struct{} // in progress
+	none     chan struct{}         // closed when there are none; nil while Close does not wait
+}
+
+// mounted is a request in progress.
+type mounted struct {
+	w      http.ResponseWriter
+	cancel context.CancelFunc
+}
+
+// cut ends a request that has not been answered yet. Cancelling a context does not
+// interrupt a read or write; a deadline does.
+func (r *mounted) cut() {
+	r.cancel()
+	rc, past := http.NewResponseController(r.w), time.Unix(1, 0)
+	_ = rc.SetReadDeadline(past)  // some writers have no deadlines
+	_ = rc.SetWriteDeadline(past) // likewise
 }
 
 // cutTimeout is the time that Close waits for requests after it has cut them.
@@ -42,8 +60,7 @@ func NewMount(origins []string, why string) (*Mount, error) {
 func (m *Mount) Open(api *Router) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cut, m.cutAll = context.WithCancel(context.Background())
-	m.router, m.handler = api, m.limits.handler(guard(api, m.cross, "", m.origins))
+	m.now = &opening{handler: m.limits.handler(guard(api, m.cross, "", m.origins)), router: api, requests: make(map[*mounted]struct{})}
 	api.Undrain()
 }
 
@@ -52,29 +69,27 @@ func (m *Mount) Open(api *Router) {
 // does nothing if the Mount is closed.
 func (m *Mount) Close(why string) {
 	m.mu.Lock()
-	api := m.router
-	if api == nil {
+	o := m.now
+	if o == nil {
 		m.mu.Unlock()
 		return
 	}
-	m.router, m.handler, m.closed = nil, nil, why
+	m.now, m.closed = nil, why
 	none := make(chan struct{})
-	if m.none = none; m.open == 0 {
+	if o.none = none; len(o.requests) == 0 {
 		close(none)
-		m.none = nil
 	}
-	cutAll := m.cutAll
 	m.mu.Unlock()
 
-	api.Drain()
+	o.router.Drain()
 	wait, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	select {
 	case <-none:
 	case <-wait.Done():
 	}
-	cutAll()
-	api.CloseStreams(wait)
+	m.cut(o)
+	o.router.CloseStreams(wait)
 	timer := time.NewTimer(cutTimeout)
 	defer timer.Stop()
 	select {
@@ -83,58 +98,46 @@ func (m *Mount) Close(why string) {
 	}
 }
 
-// begin counts a request. It returns the handler of the request and the context that
-// cuts it. While the Mount is closed, it returns the reason instead.
-func (m *Mount) begin() (h http.Handler, cut context.Context, closed string) {
+// cut ends the requests in progress.
+func (m *Mount) cut(o *opening) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.handler == nil {
-		return nil, nil, m.closed
+	for r := range o.requests {
+		r.cut()
 	}
-	m.open++
-	return m.handler, m.cut, ""
 }
 
-func (m *Mount) end() {
+// begin adds a request. While the Mount is closed, it returns the reason instead.
+func (m *Mount) begin(r *mounted) (o *opening, closed string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open--; m.open == 0 && m.none != nil {
-		close(m.none)
-		m.none = nil
+	if m.now != nil {
+		m.now.requests[r] = struct{}{}
+	}
+	return m.now, m.closed
+}
+
+func (m *Mount) end(o *opening, r *mounted) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if delete(o.requests, r); len(o.requests) == 0 && o.none != nil {
+		close(o.none)
 	}
 }
 
 // ServeHTTP answers one request.
 func (m *Mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h, cut, closed := m.begin()
-	if h == nil {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	one := &mounted{w, cancel}
+	o, closed := m.begin(one)
+	if o == nil {
 		r = identified(w, r, nil)
 		p := NewProblem(http.StatusServiceUnavailable, CodeUnavailable, closed)
 		p.RequestID = RequestID(r.Context())
 		writeProblem(w, p)
 		return
 	}
-	defer m.end()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	// Cancelling a context does not interrupt a read or write; a deadline does.
-	var mu sync.Mutex // protects over
-	over := false
-	stop := context.AfterFunc(cut, func() {
-		cancel()
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			rc, past := http.NewResponseController(w), time.Unix(1, 0)
-			_ = rc.SetReadDeadline(past)  // some writers have no deadlines
-			_ = rc.SetWriteDeadline(past) // likewise
-		}
-	})
-	defer func() {
-		stop()
-		mu.Lock()
-		over = true
-		mu.Unlock()
-	}()
-	h.ServeHTTP(w, r.WithContext(ctx))
+	defer m.end(o, one)
+	o.handler.ServeHTTP(w, r.WithContext(ctx))
 }

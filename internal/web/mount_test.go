@@ -133,7 +133,7 @@ func TestMountCutsConnections(t *testing.T) {
 		}
 	}()
 	<-reading
-	m.cutAll()
+	m.cut(m.now)
 	if err := <-failed; err == nil {
 		t.Error("a body that never ended was read whole")
 	}

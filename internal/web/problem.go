@@ -90,6 +90,11 @@ func (p *Problem) ContentType(string) string { return ProblemType }
 // GetHeaders returns the headers of the response for huma.
 func (p *Problem) GetHeaders() http.Header {
 	h := make(http.Header)
+	p.setHeaders(h)
+	return h
+}
+
+func (p *Problem) setHeaders(h http.Header) {
 	switch {
 	case p.RetryAfter > 0:
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
@@ -102,11 +107,12 @@ func (p *Problem) GetHeaders() http.Header {
 	if p.Applied != "" {
 		h.Set("Preference-Applied", p.Applied)
 	}
-	return h
 }
 
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
+
+var problemTypes = []string{ProblemType}
 
 // NewProblem returns a Problem whose title is the text of its status.
 func NewProblem(status int, code, detail string) *Problem {
@@ -337,10 +343,8 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 		panic(err)
 	}
 	h := w.Header()
-	for name, values := range p.GetHeaders() {
-		h[name] = values
-	}
-	h.Set("Content-Type", ProblemType)
+	p.setHeaders(h)
+	h["Content-Type"] = problemTypes
 	h.Del("Content-Length")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n')) // the caller may have left

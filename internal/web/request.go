@@ -31,30 +31,41 @@ const requestIDHeader = "X-Request-Id"
 
 // requestInfo is what is known of each request before its operation.
 type requestInfo struct {
-	id          string
-	client      string // IP address
-	mountPrefix string
+	id      string
+	request *http.Request // as it arrived
+	proxies []netip.Prefix
 }
 
 type requestInfoKey struct{}
 
-func infoOf(ctx context.Context) requestInfo {
-	info, _ := ctx.Value(requestInfoKey{}).(requestInfo)
+// infoOf returns nil for a context of no request.
+func infoOf(ctx context.Context) *requestInfo {
+	info, _ := ctx.Value(requestInfoKey{}).(*requestInfo)
 	return info
 }
 
 // RequestID returns the ID of the request that ctx belongs to, or "" if there is
 // none.
-func RequestID(ctx context.Context) string { return infoOf(ctx).id }
+func RequestID(ctx context.Context) string {
+	if info := infoOf(ctx); info != nil {
+		return info.id
+	}
+	return ""
+}
 
 // ClientAddress returns the IP address of the client of the request that ctx belongs
 // to, or "" for a request from this process.
-func ClientAddress(ctx context.Context) string { return infoOf(ctx).client }
+func ClientAddress(ctx context.Context) string {
+	if info := infoOf(ctx); info != nil {
+		return clientAddress(info.request, info.proxies)
+	}
+	return ""
+}
 
 // identified records what is known of a request, unless that is recorded already, and gives
 // its response the ID.
 func identified(w http.ResponseWriter, r *http.Request, proxies []netip.Prefix) *http.Request {
-	if RequestID(r.Context()) != "" {
+	if infoOf(r.Context()) != nil {
 		return r
 	}
 	id := r.Header.Get(requestIDHeader)
@@ -62,7 +73,7 @@ func identified(w http.ResponseWriter, r *http.Request, proxies []netip.Prefix) 
 		id = rand.Text()
 	}
 	w.Header().Set(requestIDHeader, id)
-	return r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, requestInfo{id, clientAddress(r, proxies), mountPrefix(r)}))
+	return r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, &requestInfo{id, r, proxies}))
 }
 
 // IDOf parses an ID. The error calls the thing that it identifies what, for
@@ -74,6 +85,10 @@ func IDOf(what, text string) (int64, error) {
 	}
 	return id, nil
 }
+
+// Headers of every response. Nobody keeps keys, secrets, tokens or exports; responses that
+// may be kept say so.
+var noSniff, noStore = []string{"nosniff"}, []string{"no-store"}
 
 // traceHeaders returns the headers that name the trace of a request, if a trusted proxy
 // sent it. Other callers do not decide which requests are traced: their spans would crowd
@@ -92,9 +107,9 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	r = identified(w, r, a.cfg.TrustedProxies)
 	id := RequestID(r.Context())
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	// Nobody keeps keys, secrets, tokens or exports. Responses that may be kept say so.
-	w.Header().Set("Cache-Control", "no-store")
+	h := w.Header()
+	h["X-Content-Type-Options"] = noSniff
+	h["Cache-Control"] = noStore
 	tw := &trackedWriter{ResponseWriter: w}
 	operation := ""
 	defer func() {
@@ -105,16 +120,22 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}()
 		a.recovered(tw, r, recover())
-		a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
-			"status", tw.status, "millis", time.Since(began).Milliseconds(), "client", ClientAddress(r.Context()))
+		if a.log.Debugs() {
+			a.log.Debug("request handled", "request_id", id, "method", r.Method, "path", r.URL.Path,
+				"status", tw.status, "millis", time.Since(began).Milliseconds(), "client", ClientAddress(r.Context()))
+		}
 	}()
-	_, pattern := a.mux.Handler(r)
-	resource, path := a.paths.Handler(r)
-	// The path decides before the method: GET on a path that supports only POST
-	// must not become the GET of a path with an ID in the same place.
-	if _, own, _ := strings.Cut(pattern, " "); own == "" || own != path {
-		a.unrouted(tw, r, resource)
-		return
+	short := a.shortcutOf(r)
+	pattern := short.pattern
+	if short.answer == nil {
+		resource, path := a.paths.Handler(r)
+		_, pattern = a.mux.Handler(r)
+		// The path decides before the method: GET on a path that supports only POST
+		// must not become the GET of a path with an ID in the same place.
+		if _, own, _ := strings.Cut(pattern, " "); own == "" || own != path {
+			a.unrouted(tw, r, resource)
+			return
+		}
 	}
 	operation = a.operations[pattern]
 	admitted, end, err := a.cfg.Gate(r, operation)
@@ -123,7 +144,7 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	if strings.HasPrefix(path, "/v1/") {
+	if _, path, _ := strings.Cut(pattern, " "); strings.HasPrefix(path, "/v1/") {
 		traced, span := a.cfg.Tracer.Request(admitted, pattern, id, a.traceHeaders(r)...)
 		admitted = traced
 		defer func() { span.Answered(tw.status) }()
@@ -133,15 +154,16 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.cfg.Refused(admitted, operation, tw.status)
 		}
 	}()
+	if short.answer != nil && short.answer(tw, admitted) {
+		return
+	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		// url.Values would leave out the malformed part, such as a filter or dryRun.
 		a.Fail(tw, r, Malformed("query", "cannot be parsed: "+err.Error()))
 		return
 	}
 	if !strings.HasPrefix(pattern, "GET /v1/") || r.Method != http.MethodGet {
-		if s := a.shortcuts[operation]; s == nil || !s(tw, admitted) {
-			a.mux.ServeHTTP(tw, admitted)
-		}
+		a.mux.ServeHTTP(tw, admitted)
 		return
 	}
 	tagged := &taggedWriter{ResponseWriter: tw, ifNoneMatch: r.Header.Values("If-None-Match")}
@@ -316,7 +338,10 @@ func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // such as "/v1/promotions/1". If the Router is mounted below a prefix, for example
 // with http.StripPrefix, the value starts with that prefix.
 func Location(ctx context.Context, path string) string {
-	return infoOf(ctx).mountPrefix + path
+	if info := infoOf(ctx); info != nil {
+		return mountPrefix(info.request) + path
+	}
+	return path
 }
 
 // mountPrefix returns the escaped path that a handler in front of the Router removed
@@ -325,6 +350,9 @@ func Location(ctx context.Context, path string) string {
 // RequestURI, so only its path counts, never its host, and a path that is not clean,
 // such as "//evil.example", counts as no prefix.
 func mountPrefix(r *http.Request) string {
+	if r.RequestURI == r.URL.Path && r.URL.RawPath == "" {
+		return ""
+	}
 	full, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
 		return ""
