@@ -49,46 +49,55 @@ local facts = redis.call('HMGET', HOLDERS, unpack(ARGV, 4))
 local stock = tonumber(h[6]) - live - waiting
 local places = h[15] == 'SYNC' and stock or tonumber(h[12]) - tonumber(h[13]) - waiting
 local room = math.min(stock, places)
-local admitted, given = {}, {}
+local template, generation, sync = ARGV[1], h[2], h[15] == 'SYNC'
+-- Counters, because # searches for the end of a table. %d formats tickets, which are below
+-- 2^53, in less than half the time of %.0f.
+local answers, given, admitted, taken = #out, {}, {}, 0
 for i = 1, asking do
-  local verdict, held, coupon = shut or stock > #admitted / 2 and 6 or 4, false, false
+  local user, member = ARGV[3 + i], members[i]
+  local held, coupon = false, false
   if facts[i] then
     held, coupon = string.match(facts[i], '^(%d+):(%d+)$')
   end
+  local verdict
   if tickets[i] then
-    out[#out + 1] = 0
-    out[#out + 1] = tonumber(tickets[i])
-    verdict = redis.call('ZRANK', LINE, members[i])
-  elseif given[members[i]] then
-    out[#out + 1] = 0
-    out[#out + 1] = next + given[members[i]]
-    verdict = waiting + given[members[i]] - 1
+    out[answers + 1], out[answers + 2] = 0, tonumber(tickets[i])
+    answers, verdict = answers + 2, redis.call('ZRANK', LINE, member)
+  elseif given[member] then
+    out[answers + 1], out[answers + 2] = 0, next + given[member]
+    answers, verdict = answers + 2, waiting + given[member] - 1
   elseif held and tonumber(held) >= limit then
-    out[#out + 1] = 1
-    verdict = coupon
-  elseif not shut and room > #admitted / 2 then
-    verdict = admits and h[15] == 'SYNC' and 7 or 5
-    if admits and verdict == 5 then
-      local ticket = text(next + #admitted / 2 + 1)
-      request(REQUESTS, ARGV[1], members[i], ARGV[3 + i], ticket, h[2])
-      admitted[#admitted + 1] = ticket
-      admitted[#admitted + 1] = members[i]
-      given[members[i]] = #admitted / 2
-    end
+    out[answers + 1] = 1
+    answers, verdict = answers + 1, coupon
+  elseif shut then
+    verdict = shut
+  elseif room <= taken then
+    verdict = stock > taken and 6 or 4
+  elseif not admits then
+    verdict = 5
+  elseif sync then
+    verdict = 7
+  else
+    taken, verdict = taken + 1, 5
+    local ticket = string.format('%d', next + taken)
+    request(REQUESTS, template, member, user, ticket, generation)
+    admitted[2 * taken - 1], admitted[2 * taken] = ticket, member
+    given[member] = taken
   end
-  out[#out + 1] = verdict
+  answers = answers + 1
+  out[answers] = verdict
 end
 
-if #admitted == 0 then
+if taken == 0 then
   if now >= tonumber(h[11]) + 1000000 then
     redis.pcall('HSET', TEMPLATE, 'last_ask', text(now))
   end
   return out
 end
 redis.call('ZADD', LINE, unpack(admitted))
-redis.call('HSET', TEMPLATE, 'next', text(next + #admitted / 2), 'last_ask', text(now))
-redis.call('SET', STOCK, text(stock - #admitted / 2))
+redis.call('HSET', TEMPLATE, 'next', text(next + taken), 'last_ask', text(now))
+redis.call('SET', STOCK, text(stock - taken))
 if backlog == 0 then
-  publish(ARGV[3], 'asked', ARGV[1])
+  publish(ARGV[3], 'asked', template)
 end
 return out
