@@ -40,7 +40,7 @@ var ErrLoadLost = errors.New("another loader has taken over, or the server has r
 
 // Limits of single calls.
 const (
-	AdmitMax     = 64   // users of Admit
+	AdmitMax     = 256  // users of Admit
 	PositionsMax = 1000 // users of Positions
 	LineMax      = 1000 // users, and requests, of Line
 	ReadMax      = 1000 // requests of Read and Claim, however large count is

@@ -44,7 +44,7 @@ func exerciseLine(t *testing.T, b *bundle) {
 	s = state()
 	s.Total, s.Mode = 5000, reward.ModeStream
 	b.load(s)
-	const many = 40 * gate.AdmitMax
+	const many = 10 * gate.AdmitMax
 	users := names("u", many)
 	for from := 0; from < many; from += gate.AdmitMax {
 		b.admit(int64(from+1), users[from:from+gate.AdmitMax]...)

@@ -3,7 +3,7 @@
 -- ARGV[1]  template id
 -- ARGV[2]  1 = admitted users get a ticket, 0 = only check
 -- ARGV[3]  channel of hints
--- ARGV[4…] users, at most 64
+-- ARGV[4…] users, at most 256
 -- returns  {generation, version, service time, granted, used, grants, highest ticket
 --          before, requests in line before, 1 if grants pause else 0, and per user the
 --          verdict as in gate.Verdict, followed for
