@@ -8,6 +8,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/store"
 )
 
 const (
@@ -30,10 +31,21 @@ type TemplateCache struct {
 	// ClosedRetention is how long a template stays active after its close.
 	ClosedRetention time.Duration
 
-	mu sync.Mutex // protects inactive
+	mu sync.Mutex // protects inactive and reads, and the numbers of reads
 	// inactive holds the templates read by id: closed long ago, newer than the
 	// latest read, or missing.
 	inactive map[reward.TemplateID]inactiveTemplate
+	// reads holds the templates that are being read by ID.
+	reads map[reward.TemplateID]*templateReads
+}
+
+// templateReads is the reads of one template, which run one at a time.
+type templateReads struct {
+	callers int           // who read, or wait for it
+	begun   int           // number of the latest read
+	turn    chan struct{} // holds a value while a read runs; protects latest and number
+	latest  inactiveTemplate
+	number  int // of the read that latest comes from; 0 = none
 }
 
 type activeTemplates struct {
@@ -55,7 +67,7 @@ type templateRows interface {
 // NewTemplateCache returns a TemplateCache that reads nothing by itself. Templates stay
 // active for closedRetention after their close.
 func NewTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
-	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
+	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate), reads: make(map[reward.TemplateID]*templateReads)}
 	report := log.Streak("template cache unavailable", "template cache available again")
 	t.view = service.NewView(refreshInterval, hintDelay, t.readActive, func(err error) { report(err) })
 	return t
@@ -118,15 +130,61 @@ func (t *TemplateCache) Get(ctx context.Context, id reward.TemplateID) (*reward.
 	return t.Read(ctx, id)
 }
 
-// Read reads a template from the database.
+// Read reads a template from the database. Concurrent callers share a read that begins after
+// they have called: when a template opens, all of its requests read it.
 func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
-	row, err := t.rows.TemplateGet(ctx, id)
-	if err != nil && !reward.HasCode(err, reward.CodeTemplateNotFound) {
-		return nil, err
+	if store.IsForViewer(ctx) { // its read has limits of its own
+		s := t.readOne(ctx, id)
+		return s.template, s.err
 	}
+	t.mu.Lock()
+	r := t.reads[id]
+	if r == nil {
+		r = &templateReads{turn: make(chan struct{}, 1)}
+		t.reads[id] = r
+	}
+	r.callers++
+	before := r.begun
+	t.mu.Unlock()
+	defer t.leave(id, r)
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-r.turn }()
+	if r.number > before {
+		return r.latest.template, r.latest.err
+	}
+	t.mu.Lock()
+	r.begun++
+	number := r.begun
+	t.mu.Unlock()
+	s := t.readOne(ctx, id)
+	if s.err == nil || ctx.Err() == nil { // otherwise the error is this caller's alone
+		r.latest, r.number = s, number
+	}
+	return s.template, s.err
+}
+
+// leave ends a caller's part in the reads of a template.
+func (t *TemplateCache) leave(id reward.TemplateID, r *templateReads) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.callers--; r.callers == 0 {
+		delete(t.reads, id)
+	}
+}
+
+// readOne reads a template, and remembers it, also if it does not exist.
+func (t *TemplateCache) readOne(ctx context.Context, id reward.TemplateID) inactiveTemplate {
+	row, err := t.rows.TemplateGet(ctx, id)
 	s := inactiveTemplate{err: err, readAt: time.Now()}
-	if err == nil {
+	switch {
+	case err == nil:
 		s.template = &row
+	case !reward.HasCode(err, reward.CodeTemplateNotFound):
+		return s
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,5 +192,5 @@ func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward
 		clear(t.inactive)
 	}
 	t.inactive[id] = s
-	return s.template, s.err
+	return s
 }
