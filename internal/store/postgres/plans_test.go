@@ -21,22 +21,7 @@ import (
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	s := fresh(t, 2)
-	run(t, s,
-		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
-SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 200) i`,
-		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 200) i, generate_series(0, 4) j`,
-		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
-  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
-SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, 20000) i`,
-		`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
-SELECT i, '', 1000000, 1, 0, 'STREAM', false, 'DATABASE', '', now() FROM generate_series(1, 200) i`,
-		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
-SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 10000) i`,
-		`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
-SELECT i, now(), 'a' || i % 9, 'admin', 'b' || i % 9, '/v1/promotions/' || i % 999, '', '{}' FROM generate_series(1, 5000) i`,
-		`INSERT INTO idempotency_keys (key, id, first_at, begun_at, fingerprint)
-SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(1, 5000) i`,
-	)
+	fillPlanTables(t, s)
 	conn := acquire(t, s)
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
@@ -86,6 +71,28 @@ SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(
 			}
 		}
 	}
+}
+
+// fillPlanTables gives the tables rows of many promotions and templates, and leaves them
+// without statistics.
+func fillPlanTables(t *testing.T, s database) {
+	t.Helper()
+	run(t, s,
+		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
+SELECT i, '', 'POINT', 'RUNNING', 0, '', '', 5, false, false, now() FROM generate_series(1, 200) i`,
+		`INSERT INTO summaries (promotion_id, summary_id) SELECT i, j FROM generate_series(1, 200) i, generate_series(0, 4) j`,
+		`INSERT INTO payouts (promotion_id, target_id, summary_id, amount, due_at, updated_at, dispatch, attempts, state,
+  maybe_called, user_id, voucher_code, transaction_key, error_code, error_message)
+SELECT 1 + i % 2, i, 0, 1, now(), now(), 0, 0, 0, false, 'u' || i, '', '', '', '' FROM generate_series(1, 20000) i`,
+		`INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit, valid_for, mode, reissue, when_redis_away, draw_state, created_at)
+SELECT i, '', 1000000, 1, 0, 'STREAM', false, 'DATABASE', '', now() FROM generate_series(1, 200) i`,
+		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id)
+SELECT i, 1 + i % 2, 0, i, i, now(), 1, 'c' || i, 'u' || i FROM generate_series(1, 10000) i`,
+		`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
+SELECT i, now(), 'a' || i % 9, 'admin', 'b' || i % 9, '/v1/promotions/' || i % 999, '', '{}' FROM generate_series(1, 5000) i`,
+		`INSERT INTO idempotency_keys (key, id, first_at, begun_at, fingerprint)
+SELECT sha256(i::text::bytea), i, now(), now(), sha256('') FROM generate_series(1, 5000) i`,
+	)
 }
 
 // TestPlansOutliveASmallTable checks that a plan made with few rows is still

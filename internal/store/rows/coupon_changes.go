@@ -54,7 +54,7 @@ const (
   SELECT f.import_id, f.line, row_number() OVER (ORDER BY f.held_until, f.coupon) AS place FROM freed f WHERE f.line IS NOT NULL
 )
 UPDATE coupon_codes AS k SET import_id = l.id, line = l.codes + m.place
-FROM moved m, coupon_code_imports l WHERE l.id = ` + lastImport + ` AND k.import_id = m.import_id AND k.line = m.line`
+FROM moved m, coupon_code_imports l WHERE l.template_id = $1 AND l.id = ` + lastImport + ` AND k.import_id = m.import_id AND k.line = m.line`
 
 	// forgetCodesOf lets other coupons have the codes.
 	forgetCodesOf = `UPDATE coupons AS c SET code = 'returned-' || c.id FROM coupon_templates t WHERE t.id = $1 AND ` + nextVersion + ` AND ` + unseen
@@ -65,13 +65,13 @@ FROM moved m, coupon_code_imports l WHERE l.id = ` + lastImport + ` AND k.import
 	// freePlaces frees the places of the coupons. A code that returns gets a new number.
 	freePlaces = `UPDATE coupon_templates AS t SET version = t.version + 1, live = t.live - n.ended,
   codes_imported = t.codes_imported + n.returned, codes_returned = t.codes_returned + n.returned
-FROM (SELECT count(*) AS ended, coalesce((SELECT (SELECT count(*)` + returnedNow + `) FROM coupon_code_imports i WHERE i.id = ` + lastImport + `), 0) AS returned
+FROM (SELECT count(*) AS ended, coalesce((SELECT (SELECT count(*)` + returnedNow + `) FROM coupon_code_imports i WHERE i.template_id = $1 AND i.id = ` + lastImport + `), 0) AS returned
   FROM coupon_templates t JOIN coupons c ON ` + nextVersion + ` WHERE t.id = $1) n
 WHERE t.id = $1 AND n.ended > 0`
 
 	// lengthenImport counts the codes that returned.
 	lengthenImport = `UPDATE coupon_code_imports AS i SET codes = i.codes + (SELECT count(*)` + returnedNow + `)
-WHERE i.id = ` + lastImport + ` AND EXISTS (SELECT 1` + returnedNow + `)`
+WHERE i.template_id = $1 AND i.id = ` + lastImport + ` AND EXISTS (SELECT 1` + returnedNow + `)`
 
 	// changedHolders reads the holdings of the users of the coupons that the latest version
 	// has changed. As subqueries, they read no coupons of other users.

@@ -295,7 +295,7 @@ func (d Dialect) replacer() *strings.Replacer {
 		":among", d.Among, ":active", d.Active, ":returned", d.Returned, ":limit2", d.Limit("$2", "m.currency"),
 		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...),
 		":promotions1", d.Records("$1", readColumns...),
-		":latest_coupon", d.Each("coupons", "c", "c.id = latest.id AND c.user_id = latest.user_id"),
+		":latest_coupon", d.Each("coupons", "c", "c.template_id = $1 AND c.id = latest.id AND c.user_id = latest.user_id"),
 		":latest_rejection", d.Each("coupon_rejections", "r", "r.template_id = $1 AND r.user_id = latest.user_id AND r.ticket = latest.ticket AND r.generation = latest.generation"),
 		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5"),
 	)
