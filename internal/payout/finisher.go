@@ -70,8 +70,8 @@ func (f *Finisher) run(ctx context.Context) {
 	var working sync.WaitGroup
 	inBatches := func(from <-chan finished, use func([]finished)) {
 		working.Go(func() {
-			for batch := gather(ctx, from); batch != nil; batch = gather(ctx, from) {
-				use(batch)
+			for batch := gather(ctx, from, nil); batch != nil; batch = gather(ctx, from, batch) {
+				use(batch) // keeps no part of it
 			}
 		})
 	}
@@ -85,10 +85,11 @@ func (f *Finisher) run(ctx context.Context) {
 	f.parking.end()
 }
 
-// gather waits for a value, then collects up to finishBatch values for finishLinger. It
-// returns nil if ctx ends first.
-func gather(ctx context.Context, from <-chan finished) []finished {
-	var batch []finished
+// gather waits for a value, then collects up to finishBatch values for finishLinger, in the
+// memory of the batch before. It returns nil if ctx ends first.
+func gather(ctx context.Context, from <-chan finished, before []finished) []finished {
+	clear(before) // a wait keeps no items in memory
+	batch := before[:0]
 	select {
 	case v := <-from:
 		batch = append(batch, v)
@@ -268,6 +269,9 @@ func (f *Finisher) acknowledge(ctx context.Context, batch []finished) {
 			continue
 		}
 		f.ackReport(nil)
+		if !f.log.Details() {
+			continue // the attributes of many lines cost more than the rest
+		}
 		for _, it := range list {
 			f.log.Debug("entry processed", "promotion_id", s.PromotionID, "entry", it.ID, "target_id", it.TargetID)
 		}

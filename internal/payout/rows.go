@@ -3,7 +3,6 @@ package payout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -95,7 +94,10 @@ func (c *confirmations) add(key string, id store.PayoutID) (other store.PayoutID
 		}
 	}
 	if c.now == nil || len(c.now) == confirmationsMax {
-		c.now, c.before = make(map[string]store.PayoutID), c.now
+		if c.now, c.before = c.before, c.now; c.now == nil {
+			c.now = make(map[string]store.PayoutID)
+		}
+		clear(c.now)
 	}
 	c.now[key] = id
 	return id, false
@@ -146,12 +148,11 @@ func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchPa
 }
 
 // PayoutFinish writes outcomes. The time of a retry keeps its distance from the
-// present.
+// present: it is changed in p.Outcomes, so a write is repeated with others.
 func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (_ []store.FinishResult, err error) {
 	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return nil, err
 	}
-	p.Outcomes = slices.Clone(p.Outcomes) // a failed write is repeated with the same ones
 	for i, o := range p.Outcomes {
 		if !o.RetryAt.IsZero() {
 			p.Outcomes[i].RetryAt = p.Now.Add(time.Until(o.RetryAt))

@@ -2,7 +2,7 @@ package service
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,7 +16,11 @@ type View[T any] struct {
 	hint             Hint
 	reading          chan struct{} // holds a value while a read runs
 
-	mu     sync.Mutex // protects value, readAt
+	latest atomic.Pointer[viewed[T]] // nil before the first read
+}
+
+// viewed is the result of a read.
+type viewed[T any] struct {
 	value  T
 	readAt time.Time
 }
@@ -42,9 +46,10 @@ func (v *View[T]) Steady() *View[T] {
 // the value includes every change that was complete by then. Callers share it and must
 // not change it.
 func (v *View[T]) Get() (value T, readAt time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.value, v.readAt
+	if r := v.latest.Load(); r != nil {
+		return r.value, r.readAt
+	}
+	return value, readAt
 }
 
 // Hint makes Run read sooner. At least one read begins after the hint.
@@ -62,9 +67,7 @@ func (v *View[T]) Read(ctx context.Context) error {
 	readAt := time.Now()
 	value, err := v.read(ctx)
 	if err == nil {
-		v.mu.Lock()
-		v.value, v.readAt = value, readAt
-		v.mu.Unlock()
+		v.latest.Store(&viewed[T]{value, readAt})
 	} else if ctx.Err() != nil {
 		return err
 	}

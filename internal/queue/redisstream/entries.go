@@ -117,16 +117,21 @@ func (q *Queue) readMany(ctx context.Context, s queue.Stream, reads []queue.Read
 	var d decoder
 	newestBefore, run := d.id(d.reply(replies[n])), d.reply(replies[n+1])
 	known := d.err == nil && run != ""
-	var out []queue.Entry
+	delivered, total := make([][]rueidis.RedisMessage, n), 0
+	for i := range consumers {
+		delivered[i] = d.delivered(replies[i])
+		total += len(delivered[i])
+	}
+	out := make([]queue.Entry, 0, total)
 	for i, c := range consumers {
-		for _, row := range d.delivered(replies[i]) {
+		for _, row := range delivered[i] {
 			e, entryRun := d.entry(row)
 			e.Consumer = c.Consumer
 			e.FirstDelivery = known && entryRun == run && newestBefore.before(d.id(e.ID))
 			out = append(out, e)
 		}
 	}
-	if d.err != nil && len(out) == 0 {
+	if d.err != nil && total == 0 {
 		return nil, fmt.Errorf("redisstream: XREADGROUP %s: %w", key, d.err)
 	}
 	return out, nil
@@ -295,7 +300,7 @@ func (q *Queue) Range(ctx context.Context, s queue.Stream, count int) ([]queue.E
 	}
 	key := StreamKey(q.prefix, s)
 	rows, err := q.client.Do(ctx, q.client.B().Xrange().Key(key).Start("-").End("+").Count(int64(count)).Build()).ToArray()
-	d := decoder{err}
+	d := decoder{err: err}
 	out := d.entries(rows, "")
 	if d.err != nil {
 		return nil, fmt.Errorf("redisstream: XRANGE %s: %w", key, d.err)

@@ -120,7 +120,7 @@ func (q *Queue) Consumers(ctx context.Context, s queue.Stream) ([]queue.Consumer
 	if !exists || isNoGroup(err) {
 		return nil, nil
 	}
-	d := decoder{err}
+	d := decoder{err: err}
 	out := make([]queue.ConsumerInfo, len(rows))
 	for i, row := range rows {
 		fields, err := row.AsMap()

@@ -215,7 +215,10 @@ func elements(reply rueidis.RedisResult, n int) ([]rueidis.RedisMessage, error) 
 }
 
 // decoder decodes elements of a reply, and keeps the first error.
-type decoder struct{ err error }
+type decoder struct {
+	err    error
+	fields []string // of the latest entry
+}
 
 func (d *decoder) note(err error) {
 	if d.err == nil {
@@ -293,14 +296,16 @@ func (d *decoder) entry(row rueidis.RedisMessage) (e queue.Entry, run string) {
 		d.note(fmt.Errorf("an entry has %d elements", len(parts)))
 		return e, ""
 	}
-	fields, err := parts[1].AsStrSlice()
-	d.note(err)
-	for i := 0; i+1 < len(fields); i += 2 {
-		if fields[i] == fieldRun {
-			run = fields[i+1]
+	d.fields = d.fields[:0]
+	for _, field := range d.list(parts[1]) {
+		d.fields = append(d.fields, d.text(field))
+	}
+	for i := 0; i+1 < len(d.fields); i += 2 {
+		if d.fields[i] == fieldRun {
+			run = d.fields[i+1]
 		}
 	}
-	return queue.DecodeFields(d.text(parts[0]), fields), run
+	return queue.DecodeFields(d.text(parts[0]), d.fields), run
 }
 
 // entries decodes entries that a consumer got, but not for the first time.

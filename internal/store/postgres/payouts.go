@@ -22,11 +22,15 @@ func scanPayout(found pgx.Rows, more ...any) (p reward.Payout, err error) {
 }
 
 func payoutsInto(list *[]reward.Payout) func(pgx.Rows) error {
-	return each(func(rows pgx.Rows) error {
-		p, err := scanPayout(rows)
-		*list = append(*list, p)
-		return err
-	})
+	return func(found pgx.Rows) error {
+		var p reward.Payout
+		scan := rows.PayoutScanner(found.Scan, &p)
+		return each(func(pgx.Rows) error {
+			err := scan()
+			*list = append(*list, p)
+			return err
+		})(found)
+	}
 }
 
 // idColumns returns the IDs of payouts as columns.

@@ -80,19 +80,28 @@ var payoutErrors = func() string {
 	return text
 }()
 
-// ScanPayout reads PayoutColumns into p, and the columns after them into more.
-func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
+// PayoutScanner returns a function that reads PayoutColumns of a row into p, and the columns
+// after them into more. Each call replaces all of p.
+func PayoutScanner(scan Scan, p *reward.Payout, more ...any) func() error {
 	var trace *string
 	// Basic types avoid a slower conversion for each value.
-	err := scan(append([]any{
+	into := append([]any{
 		(*int64)(&p.PromotionID), (*int64)(&p.TargetID), (*int64)(&p.SummaryID), &p.UserID, (*int64)(&p.Amount),
 		&p.VoucherCode, (*int16)(&p.State), &p.Dispatch, &p.Attempts, &p.MaybeCalled, &p.FailedDeliveries, (*at)(&p.DueAt),
 		(*at)(&p.FirstDispatchedAt), (*at)(&p.SettleFrom), &p.TransactionKey, &p.ErrorCode, &p.ErrorMessage, (*at)(&p.UpdatedAt), &trace,
-	}, more...)...)
-	if trace != nil {
-		p.Trace = *trace
+	}, more...)
+	return func() error {
+		err := scan(into...)
+		if p.Trace = ""; trace != nil {
+			p.Trace = *trace
+		}
+		return err
 	}
-	return err
+}
+
+// ScanPayout reads PayoutColumns into p, and the columns after them into more.
+func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
+	return PayoutScanner(scan, p, more...)()
 }
 
 // ScanRow reads PayoutColumns, p.again, p.looked_at and p.approval_round.
