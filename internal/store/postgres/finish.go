@@ -249,9 +249,9 @@ func (s *Store) FinishPaid(ctx context.Context, p store.PayoutFinishParams, resu
 		now := instant(p.Now)
 		err := s.sendShared(ctx, "finish payouts", func(b *pgx.Batch) {
 			clear(done)
+			r := store.FinishResult{State: reward.Succeeded, DueAt: now, Changed: true}
+			var ord int // each row replaces it and r.Attempts
 			b.Queue(finishPaidSQL, now, promotions, targets, dispatches, keys).Query(each(func(rows pgx.Rows) error {
-				r := store.FinishResult{State: reward.Succeeded, DueAt: now, Changed: true}
-				var ord int
 				if err := rows.Scan(&ord, &r.Attempts); err != nil {
 					return err
 				}

@@ -87,10 +87,10 @@ func (s *Store) Insert(ctx context.Context, what string, in rows.Insertion) (row
 			b.Queue(addSummaries, batch.summaryPromotions, batch.summaryIDs)
 		}
 		if len(in.Rows)+len(in.Offsets) > 0 {
+			var id store.PayoutID // each row replaces them
+			var user, code *string
+			var amount *int64
 			b.Queue(insertSQL, append(batch.columns(), int64(in.MaxLen), now, batch.topics, batch.parts, batch.nexts)...).Query(each(func(rows pgx.Rows) error {
-				var id store.PayoutID
-				var user, code *string
-				var amount *int64
 				if err := rows.Scan((*int64)(&id.PromotionID), (*int64)(&id.TargetID), &user, &amount, &code); err != nil {
 					return err
 				}
@@ -139,7 +139,11 @@ type insertBatch struct {
 }
 
 func newInsertBatch(in *rows.Insertion) *insertBatch {
-	b := &insertBatch{}
+	n := len(in.Rows)
+	b := &insertBatch{
+		promotions: make([]int64, 0, n), targets: make([]int64, 0, n), summaries: make([]int64, 0, n), amounts: make([]int64, 0, n),
+		users: make([]string, 0, n), codes: make([]string, 0, n), traces: make([]string, 0, n),
+	}
 	unvalued := make(map[reward.PromotionID]int32)
 	for i := range in.Intakes {
 		k := &in.Intakes[i]

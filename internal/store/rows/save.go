@@ -120,7 +120,9 @@ type saveBatch struct {
 }
 
 func newSaveBatch(all []store.NewPayout) (*saveBatch, error) {
-	b := &saveBatch{first: make(map[store.PayoutID]int, len(all)), unvalued: make(map[reward.PromotionID]bool)}
+	b := &saveBatch{
+		rows: make([]store.NewPayout, 0, len(all)), first: make(map[store.PayoutID]int, len(all)), unvalued: make(map[reward.PromotionID]bool),
+	}
 	for i := range all {
 		r := &all[i]
 		if err := r.Check(); err != nil {
