@@ -21,22 +21,24 @@ ORDER BY i.promotion_id, i.summary_id ON CONFLICT DO NOTHING`
 // to $13). The caller holds the locks of the summary rows, so no other transaction can insert
 // the same targets or use the room. It returns the rows that were known, and those that it
 // queued. The subquery looks each target up by its key, also if the table was analyzed while
-// it was empty: otherwise each batch reads all of it.
+// it was empty: otherwise each batch reads all of it. The intakes have what is the same for all
+// rows of a promotion: sums are numeric, and slow to add and compare for each row.
 var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT i.*, e.user_id AS known_user, e.amount AS known_amount, e.voucher_code AS known_code
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::text[], $5::int8[], $6::text[], $7::text[])
     WITH ORDINALITY AS i(promotion_id, target_id, summary_id, user_id, amount, voucher_code, trace, ord)
   LEFT JOIN LATERAL (SELECT * FROM payouts p WHERE p.promotion_id = i.promotion_id AND p.target_id = i.target_id OFFSET 0) e ON true
+), intakes AS MATERIALIZED (
+  SELECT k.*, $14::int8 - s.queued AS room, ` + rows.Worth + ` + f.worth <= k.most_worth AND ` + rows.Committed + ` + f.worth <= k.most_committed AS within
+  FROM (SELECT promotion_id, sum(amount) AS worth FROM probed WHERE known_amount IS NULL GROUP BY promotion_id) f
+  JOIN unnest($8::int8[], $9::int2[], $10::int4[], $11::bool[], $12::int8[], $13::int8[])
+    AS k(promotion_id, state, approval_round, refuses, most_worth, most_committed) ON k.promotion_id = f.promotion_id
+  JOIN summaries s ON s.promotion_id = f.promotion_id AND s.summary_id = 0
 ), fresh AS MATERIALIZED (
   SELECT i.*, k.refuses, k.approval_round, CASE
-      WHEN row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= $14::int8 - s.queued
-        AND ` + rows.Worth + ` + sum(i.amount) OVER (PARTITION BY i.promotion_id) <= k.worth
-        AND ` + rows.Committed + ` + sum(i.amount) OVER (PARTITION BY i.promotion_id) <= k.committed
+      WHEN row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= k.room AND k.within
       THEN :QUEUED::int2 ELSE k.state END AS state
-  FROM probed i
-  JOIN unnest($8::int8[], $9::int2[], $10::int4[], $11::bool[], $12::int8[], $13::int8[])
-    AS k(promotion_id, state, approval_round, refuses, worth, committed) ON k.promotion_id = i.promotion_id
-  JOIN summaries s ON s.promotion_id = i.promotion_id AND s.summary_id = 0
+  FROM probed i JOIN intakes k ON k.promotion_id = i.promotion_id
   WHERE i.known_amount IS NULL
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
