@@ -210,7 +210,7 @@ func (a *API) issuePlainly(w http.ResponseWriter, r *http.Request) bool {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.cfg.BodyWait)) // only test writers have no deadlines
 	body := make([]byte, r.ContentLength)
 	n, err := io.ReadFull(r.Body, body)
-	user, ok := plainUser(string(body[:n]))
+	user, ok := plainUser(body[:n])
 	if err != nil || !ok {
 		rest := io.Reader(r.Body)
 		if err != nil {
@@ -239,17 +239,17 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // plainUser returns the user in a body with nothing but a userId of plain characters, which
 // every check of a body accepts.
-func plainUser(body string) (string, bool) {
-	quoted, ok := strings.CutPrefix(body, `{"userId":`)
+func plainUser(body []byte) (string, bool) {
+	quoted, ok := bytes.CutPrefix(body, []byte(`{"userId":`))
 	if !ok {
 		return "", false
 	}
-	quoted, opens := strings.CutPrefix(strings.TrimPrefix(quoted, " "), `"`)
-	user, closes := strings.CutSuffix(quoted, `"}`)
-	other := strings.ContainsFunc(user, func(c rune) bool {
+	quoted, opens := bytes.CutPrefix(bytes.TrimPrefix(quoted, []byte(" ")), []byte(`"`))
+	user, closes := bytes.CutSuffix(quoted, []byte(`"}`))
+	other := bytes.ContainsFunc(user, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
 	})
-	return user, opens && closes && !other && user != ""
+	return string(user), opens && closes && !other && len(user) > 0
 }
 
 func (out *issueOutput) setStatus(ctx context.Context, status coupon.Status) error {

@@ -167,7 +167,7 @@ func TestWhichBodiesArePlain(t *testing.T) {
 		`{"userId":""}`: "", `{"userId":"u7" }`: "", `{"userId":"u7"}x`: "", `{"userId":"a","userId":"b"}`: "", `{"userId":"a\u0062"}`: "", `{"userId":"ü"}`: "",
 		`{"userId":"a b"}`: "", `{"userId":7}`: "", `{"userId":"}`: "", `{"UserId":"u7"}`: "", ``: "", `{"userId":"u7"`: "", `{"userId":u7"}`: "",
 	} {
-		if user, ok := plainUser(body); user != want && ok || ok != (want != "") {
+		if user, ok := plainUser([]byte(body)); user != want && ok || ok != (want != "") {
 			t.Errorf("%s: %q, %t", body, user, ok)
 		}
 	}

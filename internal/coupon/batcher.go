@@ -30,6 +30,8 @@ type batcher[T any] struct {
 	mu    sync.Mutex // protects lanes and what is in them
 	lanes map[reward.TemplateID]*lane[T]
 	open  sync.WaitGroup // goroutines that make calls, one per lane
+
+	timers sync.Pool // of *time.Timer, for doUntil
 }
 
 // lane holds the callers of a template that wait for the next call. It exists
@@ -38,6 +40,7 @@ type lane[T any] struct{ waiting []*caller[T] }
 
 type caller[T any] struct {
 	ctx    context.Context
+	until  time.Time // the caller waits no longer; zero: as long as ctx lasts
 	user   string
 	result T
 	err    error
@@ -51,7 +54,27 @@ func newBatcher[T any](sizeMax int, timeout time.Duration, call func(context.Con
 // do returns the result for one user. If ctx ends first, do returns an error, but
 // the call for this user may still be made.
 func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) (T, error) {
-	c := &caller[T]{ctx: ctx, user: user, done: make(chan struct{})}
+	return b.doUntil(ctx, time.Time{}, id, user)
+}
+
+// doUntil is do with a deadline, whose error is errLate. A timer costs a fraction of a
+// context with a deadline.
+func (b *batcher[T]) doUntil(ctx context.Context, until time.Time, id reward.TemplateID, user string) (T, error) {
+	c := &caller[T]{ctx: ctx, until: until, user: user, done: make(chan struct{})}
+	var late <-chan time.Time
+	if !until.IsZero() {
+		timer, used := b.timers.Get().(*time.Timer)
+		if used {
+			timer.Reset(time.Until(until))
+		} else {
+			timer = time.NewTimer(time.Until(until))
+		}
+		defer func() {
+			timer.Stop()
+			b.timers.Put(timer)
+		}()
+		late = timer.C
+	}
 	b.mu.Lock()
 	l := b.lanes[id]
 	if l == nil {
@@ -67,7 +90,15 @@ func (b *batcher[T]) do(ctx context.Context, id reward.TemplateID, user string) 
 	case <-ctx.Done():
 		var none T
 		return none, context.Cause(ctx)
+	case <-late:
+		var none T
+		return none, errLate
 	}
+}
+
+// left reports whether the caller waits no more.
+func (c *caller[T]) left(now time.Time) bool {
+	return c.ctx.Err() != nil || !c.until.IsZero() && !now.Before(c.until)
 }
 
 func (b *batcher[T]) failWaiting(l *lane[T], err error) {
@@ -98,8 +129,9 @@ func (b *batcher[T]) run(id reward.TemplateID, l *lane[T]) {
 		// Skip cancelled callers: their result is not read.
 		present := batch[:0:0]
 		users = users[:0]
+		now := time.Now()
 		for _, c := range batch {
-			if c.ctx.Err() == nil {
+			if !c.left(now) {
 				present = append(present, c)
 				users = append(users, c.user)
 			}

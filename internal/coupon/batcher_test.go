@@ -15,7 +15,7 @@ import (
 )
 
 // TestBatcher checks that a single caller is served at once, that callers who arrive
-// during a call share the next one in order, and that cancelled callers are skipped.
+// during a call share the next one in order, and that callers who have left are skipped.
 func TestBatcher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,6 +62,12 @@ func TestBatcher(t *testing.T) {
 		for n := 1; n < 9; n++ {
 			do(t.Context(), fmt.Sprint("u", n))
 		}
+		wg.Go(func() {
+			if got, err := b.doUntil(t.Context(), time.Now().Add(time.Millisecond), 1, "late"); !errors.Is(err, errLate) {
+				t.Errorf("late: %q, %v", got, err)
+			}
+		})
+		synctest.Wait()
 		wg.Wait()
 		b.open.Wait()
 		want := [][]string{{"u0"}, {"u1", "u2"}, {"u3", "u4", "u5"}, {"u6", "u7", "u8"}}

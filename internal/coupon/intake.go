@@ -66,6 +66,9 @@ const (
 // the latest version, or that its gate was behind: try again.
 var errTemplateChanged = errors.New("the template has changed in the meantime")
 
+// errLate ends a request that has waited for its timeout.
+var errLate = errors.New("there was no answer in time")
+
 func (i *Intake) route(t *reward.CouponTemplate) route {
 	switch {
 	case !t.ArchivedAt.IsZero():
@@ -83,12 +86,12 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 	}
 }
 
-// take handles one request on a route. After gate.ErrNotLoaded, errTemplateChanged and
+// take handles one request on a route, on routeGate until a time at most. After gate.ErrNotLoaded, errTemplateChanged and
 // errNotNow the caller must try again, see try.
-func (i *Intake) take(ctx context.Context, t *reward.CouponTemplate, way route, user string) (Status, error) {
+func (i *Intake) take(ctx context.Context, until time.Time, t *reward.CouponTemplate, way route, user string) (Status, error) {
 	switch way {
 	case routeGate:
-		return i.requestTicket(ctx, t, user)
+		return i.requestTicket(ctx, until, t, user)
 	case routeLock:
 		return i.requestLocked(ctx, t, user)
 	case routeDatabase:
@@ -113,15 +116,15 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 		return Status{}, reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
 	}
 	var status Status
-	first := true
-	t, err := i.try(ctx, cmd.TemplateID, func(ctx context.Context, t *reward.CouponTemplate, way route) (err error) {
+	first, until := true, time.Now().Add(i.timeout)
+	t, err := i.try(ctx, until, cmd.TemplateID, func(ctx context.Context, t *reward.CouponTemplate, way route) (err error) {
 		if first {
 			if err := i.checkExpiredHolds(ctx, t, cmd.UserID); err != nil {
 				return err
 			}
 		}
 		first = false
-		status, err = i.take(ctx, t, way, cmd.UserID)
+		status, err = i.take(ctx, until, t, way, cmd.UserID)
 		return err
 	})
 	if err == nil {
@@ -142,22 +145,40 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 }
 
 // try calls do with a template and its route until it succeeds, at most requestTriesMax
-// times. It returns the template as it was last, nil if it could not be read.
+// times. It returns the template as it was last, nil if it could not be read. Its context
+// ends at a time, except for the first call on routeGate, which must end by itself: most
+// requests make no other.
 func (i *Intake) try(
-	ctx context.Context, id reward.TemplateID, do func(context.Context, *reward.CouponTemplate, route) error,
+	ctx context.Context, until time.Time, id reward.TemplateID, do func(context.Context, *reward.CouponTemplate, route) error,
 ) (*reward.CouponTemplate, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errors.New("there was no answer in time"))
-	defer cancel()
-	t, err := i.templates.Get(ctx, id)
-	if err != nil {
-		return nil, err
+	var cancel context.CancelFunc
+	limit := func() {
+		if cancel == nil {
+			ctx, cancel = context.WithDeadlineCause(ctx, until, errLate)
+		}
+	}
+	defer func() {
+		if cancel != nil {
+			cancel()
+		}
+	}()
+	t, err := i.templates.Cached(id), error(nil)
+	if t == nil {
+		limit()
+		if t, err = i.templates.Get(ctx, id); err != nil {
+			return nil, err
+		}
 	}
 	way := i.route(t)
+	if way != routeGate {
+		limit()
+	}
 	for try := 1; ; try++ {
 		err := do(ctx, t, way)
 		if try == requestTriesMax || !errors.Is(err, gate.ErrNotLoaded) && !errors.Is(err, errTemplateChanged) && !errors.Is(err, gatekeeper.ErrNotNow) {
 			return t, err
 		}
+		limit()
 		if t, way, err = i.prepareRetry(ctx, id, err); err != nil {
 			return nil, err
 		}

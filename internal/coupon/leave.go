@@ -108,7 +108,10 @@ func (i *Intake) Leave(ctx context.Context, id reward.TemplateID, user string) e
 	if err := reward.CheckUserID(user); err != nil {
 		return reward.NewError(reward.KindInvalid, reward.CodeInvalid, "%v", err)
 	}
-	_, err := i.try(ctx, id, func(ctx context.Context, t *reward.CouponTemplate, way route) error {
+	until := time.Now().Add(i.timeout)
+	_, err := i.try(ctx, until, id, func(ctx context.Context, t *reward.CouponTemplate, way route) error {
+		ctx, cancel := context.WithDeadlineCause(ctx, until, errLate)
+		defer cancel()
 		return i.leave(ctx, t, way, user)
 	})
 	if e, ok := errors.AsType[*reward.Error](err); ok {

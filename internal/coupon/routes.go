@@ -29,16 +29,20 @@ func (a gateAnswer) waiting() Status {
 	}
 }
 
-// requestTicket handles a request on routeGate. An admitted request waits in line until it
-// is settled.
-func (i *Intake) requestTicket(ctx context.Context, t *reward.CouponTemplate, user string) (Status, error) {
+// requestTicket handles a request on routeGate, until a time at most. An admitted request
+// waits in line until it is settled.
+func (i *Intake) requestTicket(ctx context.Context, until time.Time, t *reward.CouponTemplate, user string) (Status, error) {
 	if code := i.refusals.known(t, user); code != "" {
 		return Status{}, refuse(t, code)
 	}
-	a, err := i.admissions.do(ctx, t.ID, user)
+	a, err := i.admissions.doUntil(ctx, until, t.ID, user)
 	switch {
 	case err != nil:
 		return Status{}, err
+	case a.Verdict == gate.AtUserLimit || a.Verdict == gate.NoTickets: // these may need the database
+		ctx, cancel := context.WithDeadlineCause(ctx, until, errLate)
+		defer cancel()
+		return i.refused(ctx, t, user, a)
 	case a.Verdict != gate.Admitted && a.Verdict != gate.InLine:
 		return i.refused(ctx, t, user, a)
 	case t.Mode == reward.ModeKafka:

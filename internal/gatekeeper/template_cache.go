@@ -116,6 +116,21 @@ func (t *TemplateCache) Active() []*reward.CouponTemplate {
 
 // Get returns a template, from memory if possible.
 func (t *TemplateCache) Get(ctx context.Context, id reward.TemplateID) (*reward.CouponTemplate, error) {
+	if found, err := t.cached(id); found != nil || err != nil {
+		return found, err
+	}
+	return t.Read(ctx, id)
+}
+
+// Cached returns a template if it is in memory, otherwise nil.
+func (t *TemplateCache) Cached(id reward.TemplateID) *reward.CouponTemplate {
+	found, _ := t.cached(id)
+	return found
+}
+
+// cached returns what Get returns from memory: a template, or why there is none. Neither
+// means that it must be read.
+func (t *TemplateCache) cached(id reward.TemplateID) (*reward.CouponTemplate, error) {
 	now, _ := t.view.Get()
 	found := now.byID[id]
 	t.mu.Lock()
@@ -127,7 +142,7 @@ func (t *TemplateCache) Get(ctx context.Context, id reward.TemplateID) (*reward.
 	case known && time.Since(s.readAt) < inactiveTTL:
 		return s.template, s.err
 	}
-	return t.Read(ctx, id)
+	return nil, nil //nolint:nilnil // see above
 }
 
 // Read reads a template from the database. Concurrent callers share a read that begins after

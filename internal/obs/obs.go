@@ -87,7 +87,9 @@ func (l Log) For(c Component) Log {
 func (l Log) Info(msg string, attrs ...any) { l.write(slog.LevelInfo, msg, attrs) }
 
 // Debugs reports whether lines of Debug are written.
-func (l Log) Debugs() bool { return l.slog != nil && l.slog.Enabled(context.Background(), slog.LevelDebug) }
+func (l Log) Debugs() bool {
+	return l.slog != nil && l.slog.Enabled(context.Background(), slog.LevelDebug)
+}
 
 // Debug reports single items.
 func (l Log) Debug(msg string, attrs ...any) { l.write(slog.LevelDebug, msg, attrs) }

@@ -45,9 +45,14 @@ func (l Limits) handler(h http.Handler) http.Handler {
 		if conn, ok := r.Context().Value(headConnKey{}).(*headConn); ok {
 			conn.headersRead.Store(true)
 		}
-		rc := http.NewResponseController(w)
+		one := &struct { // a single allocation
+			rc   http.ResponseController
+			body watchedBody
+			w    pacedWriter
+		}{rc: *http.NewResponseController(w)}
+		rc, body := &one.rc, &one.body
 		if r.Body != nil && r.Body != http.NoBody {
-			body := &watchedBody{ReadCloser: r.Body, rc: rc}
+			*body = watchedBody{ReadCloser: r.Body, rc: rc}
 			r.Body = body
 			// This deadline holds until h sets its own. net/http reads the rest of a
 			// body before and after the response. Only test writers have no deadlines.
@@ -58,7 +63,8 @@ func (l Limits) handler(h http.Handler) http.Handler {
 				}
 			}()
 		}
-		h.ServeHTTP(&pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, buffered: buffered}, r)
+		one.w = pacedWriter{ResponseWriter: w, rc: rc, wait: l.Write, buffered: buffered}
+		h.ServeHTTP(&one.w, r)
 	})
 }
 

@@ -72,7 +72,7 @@ func identified(w http.ResponseWriter, r *http.Request, proxies []netip.Prefix) 
 	if !validRequestID(id) {
 		id = rand.Text()
 	}
-	w.Header().Set(requestIDHeader, id)
+	w.Header()[requestIDHeader] = []string{id}
 	return r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, &requestInfo{id, r, proxies}))
 }
 
