@@ -617,6 +617,30 @@ func TestIdempotency(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	})
+	t.Run("ARefusalWritesNothing", func(t *testing.T) {
+		t.Parallel()
+		for _, body := range []string{`{"userId":"u7"}`, `{"userId": "u7" }`} { // the second one by huma
+			b := setup(t)
+			ask := func(key string) answer { return post(t, b, "/v1/coupons/42/issue", key, body) }
+			soldOut := reward.NewError(reward.KindConflict, reward.CodeSoldOut, "sold out")
+			b.shop.stand("42:u7", coupon.Status{}, soldOut)
+			for range 2 {
+				ask("k1").wantProblem(t, http.StatusConflict, reward.CodeSoldOut)
+			}
+			if b.store.claims != 0 || b.shop.refused != 2 || len(b.shop.asked) != 0 {
+				t.Errorf("%d claims, %d refusals counted, requested %v", b.store.claims, b.shop.refused, b.shop.asked)
+			}
+			b.shop.stand("42:u7", coupon.Status{RequestID: "42:u7", Kind: coupon.StatusIssued, Ticket: 3, Coupon: issued(9, 42, "u7", 3)}, nil)
+			ask("k1").want(t, http.StatusCreated)
+			// A request that succeeded is repeated, whatever a new one would get.
+			b.shop.stand("42:u7", coupon.Status{}, soldOut)
+			if a := ask("k1"); a.status != http.StatusOK || a.header.Get(ReplayedHeader) != "true" {
+				t.Errorf("%d %s", a.status, a.body)
+			}
+			ask("k2").wantProblem(t, http.StatusConflict, reward.CodeSoldOut)
+			post(t, b, "/v1/coupons/43/issue", "k1", body).wantProblem(t, http.StatusUnprocessableEntity, CodeKeyReused)
+		}
+	})
 	t.Run("WhatHasBecomeOfAnAsk", func(t *testing.T) {
 		t.Parallel()
 		for name, tc := range map[string]struct {

@@ -110,6 +110,7 @@ type Rows interface {
 	AuditList(ctx context.Context, p store.AuditListParams) ([]store.AuditLine, error)
 	IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginParams) (store.IdempotencyRecord, error)
 	IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error)
+	IdempotencyKnown(ctx context.Context, key []byte) (bool, error)
 	IdempotencyDrop(ctx context.Context, key []byte, begunAt time.Time) error
 	IdempotencyRelease(ctx context.Context, key []byte, begunAt time.Time) error
 	WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error)

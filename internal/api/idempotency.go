@@ -70,6 +70,11 @@ func (a *API) secretID(ctx context.Context, undo func(crashed int64) error) (int
 // key of a failed operation is released, because it created nothing. If the first
 // attempt crashed, the operation runs again under the ID that was reserved for it;
 // see claimOf.
+//
+// An input with a method refuse can answer without a claim, which costs two writes. It
+// returns why the operation would be refused, unless its key is known: then an earlier
+// request with it may have succeeded. It must decide before it asks for the key: a key
+// that is unknown afterwards belonged to no earlier request at the time of the decision.
 func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func(ctx context.Context, in *I) (*O, error)) (*O, error) {
 	given, err := idempotencyKey(ctx)
 	switch {
@@ -84,6 +89,13 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 	print, err := fingerprint(in)
 	if err != nil {
 		return nil, err
+	}
+	if early, ok := any(in).(interface {
+		refuse(ctx context.Context, a *API, unless func() (bool, error)) error
+	}); ok {
+		if err := early.refuse(ctx, a, func() (bool, error) { return a.cfg.Rows.IdempotencyKnown(ctx, key) }); err != nil {
+			return nil, err
+		}
 	}
 	rec, err := a.cfg.Rows.IdempotencyBegin(ctx, store.IdempotencyBeginParams{
 		Key: key, Fingerprint: print, ID: a.cfg.IDs.Next(), Lease: idempotencyLease, Kept: idempotencyTTL, Now: time.Now(),

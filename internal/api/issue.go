@@ -26,6 +26,10 @@ type Issuing interface {
 	Request(ctx context.Context, cmd coupon.IssueCommand) (coupon.Status, error)
 	Status(ctx context.Context, id reward.TemplateID, user string) (coupon.Status, error)
 	Leave(ctx context.Context, id reward.TemplateID, user string) error
+	// Check returns the refusal that Request would answer with, without a request, and
+	// Refused counts a request that was answered so.
+	Check(ctx context.Context, cmd coupon.IssueCommand) error
+	Refused(id reward.TemplateID, refusal error)
 }
 
 // WatchFunc follows the request of a user for a template that has this status, or a
@@ -79,7 +83,8 @@ type issueInput struct {
 	Prefer     string `header:"Prefer" doc:"wait=N holds the response until the outcome, for N seconds, at most 30" example:"wait=5"`
 	Body       IssueCoupon
 
-	wait time.Duration // from Prefer; 0: none
+	wait    time.Duration // from Prefer; 0: none
+	counted bool          // for the limit of the user
 }
 
 // Resolve parses all Prefer headers.
@@ -158,18 +163,47 @@ func (a *API) addIssuing() {
 	}, a.leaveLine)
 }
 
-func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, error) {
+// check returns the template of a request that the caller may make now.
+func (in *issueInput) check(ctx context.Context, a *API) (reward.TemplateID, error) {
 	id, err := templateID("templateId", in.TemplateID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if err := checkOwnUser(ctx, in.Body.UserID); err != nil {
-		return nil, err
+		return 0, err
 	}
-	if callerOf(ctx).Role != auth.RoleShopper { // permit has counted the call of a shopper
+	if !in.counted && callerOf(ctx).Role != auth.RoleShopper { // permit has counted the call of a shopper
 		if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
-			return nil, tooMany(wait, "too many coupon requests for this user (http.rate-limit-per-user)")
+			return 0, tooMany(wait, "too many coupon requests for this user (http.rate-limit-per-user)")
 		}
+	}
+	in.counted = true
+	return id, nil
+}
+
+// refuse is for once.
+func (in *issueInput) refuse(ctx context.Context, a *API, unless func() (bool, error)) error {
+	id, refusal := in.check(ctx, a)
+	checked := refusal == nil
+	if checked {
+		refusal = a.cfg.Issuing.Check(ctx, coupon.IssueCommand{TemplateID: id, UserID: in.Body.UserID})
+	}
+	if refusal == nil {
+		return nil
+	}
+	if known, err := unless(); err != nil || known {
+		return err
+	}
+	if checked {
+		a.cfg.Issuing.Refused(id, refusal)
+	}
+	return refusal
+}
+
+func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, error) {
+	id, err := in.check(ctx, a)
+	if err != nil {
+		return nil, err
 	}
 	status, err := a.request(ctx, id, in.Body.UserID)
 	if err != nil {
@@ -204,7 +238,7 @@ func (a *API) issuePlainly(w http.ResponseWriter, r *http.Request) bool {
 	h := r.Header
 	template, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/v1/coupons/"), "/issue")
 	if !ok || r.ContentLength <= 0 || r.ContentLength > plainMax ||
-		h.Get("Content-Type") != "application/json" || h["Prefer"] != nil || h[web.IdempotencyHeader] != nil || h["Accept"] != nil && h.Get("Accept") != "*/*" {
+		h.Get("Content-Type") != "application/json" || h["Prefer"] != nil || h["Accept"] != nil && h.Get("Accept") != "*/*" {
 		return false
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.cfg.BodyWait)) // only test writers have no deadlines
@@ -222,7 +256,11 @@ func (a *API) issuePlainly(w http.ResponseWriter, r *http.Request) bool {
 		}{io.MultiReader(bytes.NewReader(body[:n]), rest), r.Body}
 		return false
 	}
-	out, err := a.issueCoupon(r.Context(), &issueInput{TemplateID: template, Body: IssueCoupon{UserID: user}})
+	ctx := r.Context()
+	if h[web.IdempotencyHeader] != nil {
+		ctx = context.WithValue(ctx, replayedKey{}, func() { w.Header().Set(ReplayedHeader, "true") })
+	}
+	out, err := once(ctx, a, "issue-coupon", &issueInput{TemplateID: template, Body: IssueCoupon{UserID: user}}, a.issueCoupon)
 	if err != nil {
 		a.Fail(w, r, err)
 		return true

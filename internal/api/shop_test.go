@@ -31,6 +31,7 @@ type fakeShop struct {
 	statuses  map[string]coupon.Status       // by request id
 	refusals  map[string]error               // by request id
 	asked     []string                       // request IDs of the users who asked
+	refused   int                            // calls of Refused
 	history   coupon.History
 	named     []reward.TemplateID // of the latest History
 
@@ -296,6 +297,19 @@ func (f *fakeShop) Request(_ context.Context, cmd coupon.IssueCommand) (coupon.S
 
 func (f *fakeShop) Status(_ context.Context, id reward.TemplateID, user string) (coupon.Status, error) {
 	return f.standing(reward.RequestID(id, user))
+}
+
+func (f *fakeShop) Check(_ context.Context, cmd coupon.IssueCommand) error {
+	defer f.lock()()
+	if err := f.refusals[reward.RequestID(cmd.TemplateID, cmd.UserID)]; reward.KindOf(err) == reward.KindConflict {
+		return err
+	}
+	return nil
+}
+
+func (f *fakeShop) Refused(reward.TemplateID, error) {
+	defer f.lock()()
+	f.refused++
 }
 
 // Leave sets a waiting request to LEFT.

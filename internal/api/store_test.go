@@ -25,6 +25,7 @@ type faultyStore struct {
 	mu      sync.Mutex       // protects what follows
 	faults  map[string]error // by call
 	answers []string         // that IdempotencyFinish was given
+	claims  int              // calls of IdempotencyBegin
 
 	// What tests set before the first call.
 	shown   func(v *store.PromotionView) // changes the result of PromotionGet
@@ -99,6 +100,13 @@ func (s *faultyStore) AuditBegin(ctx context.Context, l store.AuditLine) error {
 		return err
 	}
 	return s.Tables.AuditBegin(ctx, l)
+}
+
+func (s *faultyStore) IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginParams) (store.IdempotencyRecord, error) {
+	s.mu.Lock()
+	s.claims++
+	s.mu.Unlock()
+	return s.Tables.IdempotencyBegin(ctx, p)
 }
 
 func (s *faultyStore) IdempotencyFinish(ctx context.Context, key []byte, begunAt time.Time, answer []byte) (bool, error) {

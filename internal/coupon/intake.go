@@ -137,11 +137,60 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	if !ok {
 		e = unavailable(err, "it is unknown whether the request was admitted; repeat it: a user who has a ticket keeps it")
 	}
+	i.countRefused(t, e)
+	return Status{}, e
+}
+
+// countRefused counts a refused request. t is nil if its template could not be read.
+func (i *Intake) countRefused(t *reward.CouponTemplate, e *reward.Error) {
 	i.metrics.CouponAsked(e.Code)
 	if t != nil { // unknown IDs have no timeline
 		i.metrics.TemplateAsked(t.ID, false, true)
 	}
-	return Status{}, e
+}
+
+// Refused counts a request that was answered with what Check has returned.
+func (i *Intake) Refused(id reward.TemplateID, refusal error) {
+	if e, ok := errors.AsType[*reward.Error](refusal); ok {
+		i.countRefused(i.templates.Cached(id), e)
+	}
+}
+
+// Check returns the error that Request would return at the moment, if that is a refusal
+// which is known without a request, and otherwise nil. It changes nothing, and does not
+// count the request.
+func (i *Intake) Check(ctx context.Context, cmd IssueCommand) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, errLate)
+	defer cancel()
+	t, err := i.templates.Get(ctx, cmd.TemplateID)
+	if err != nil {
+		return onlyRefusal(err)
+	}
+	if err := i.checkExpiredHolds(ctx, t, cmd.UserID); err != nil {
+		return err
+	}
+	switch way := i.route(t); way {
+	case routeClosed:
+		_, err = i.issuedBefore(ctx, t, cmd.UserID)
+	case routeGate, routeLock:
+		if code := i.refusals.known(t, cmd.UserID); code != "" {
+			return refuse(t, code)
+		}
+		var a gateAnswer
+		if a, err = i.checks.do(ctx, t.ID, cmd.UserID); err == nil && a.isRefusal(t) {
+			_, err = i.refused(ctx, t, cmd.UserID, a)
+		}
+	case routeDatabase, routeDraw: // these decide in a transaction
+	}
+	return onlyRefusal(err)
+}
+
+// onlyRefusal returns err if it is a refusal, and otherwise nil.
+func onlyRefusal(err error) error {
+	if k := reward.KindOf(err); k == reward.KindConflict || k == reward.KindNotFound {
+		return err
+	}
+	return nil
 }
 
 // try calls do with a template and its route until it succeeds, at most requestTriesMax

@@ -117,6 +117,42 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
+// TestCheck checks that a check says what a request would be refused with, and requests
+// nothing.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		i := r.start()
+		check := func(id reward.TemplateID, user, want string) {
+			r.Helper()
+			err := i.Intake.Check(r.Context(), IssueCommand{TemplateID: id, UserID: user})
+			if want == "" && err != nil || want != "" && !reward.HasCode(err, want) {
+				r.Errorf("%s: %v, want %q", user, err, want)
+			}
+		}
+		id := r.create(reward.CouponTemplate{TotalQuantity: 2})
+		r.take(i, id, "ann")
+		for range 5 { // each would get the last coupon
+			check(id, "bob", "")
+		}
+		r.take(i, id, "bob")
+		check(id, "ann", "") // it has the coupon
+		check(id, "cid", reward.CodeSoldOut)
+		r.want(i, id, "cid", reward.CodeSoldOut)
+		check(id, "cid", reward.CodeSoldOut) // known by now
+		two := r.create(reward.CouponTemplate{TotalQuantity: 9, PerUserLimit: 2})
+		r.take(i, two, "ann")
+		check(two, "ann", "")
+		r.take(i, two, "ann")
+		check(two, "ann", reward.CodeUserLimit)
+		early := r.create(reward.CouponTemplate{TotalQuantity: 2, OpensAt: time.Now().Add(time.Hour)})
+		check(early, "ann", "") // its gate is not loaded
+		r.want(i, early, "bob", reward.CodeNotOpen)
+		check(early, "ann", reward.CodeNotOpen)
+		check(999, "ann", reward.CodeTemplateNotFound)
+	})
+}
+
 // TestHistory checks the outcomes of a user's requests, and the refusals of a template.
 func TestHistory(t *testing.T) {
 	t.Parallel()

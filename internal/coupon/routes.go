@@ -29,6 +29,19 @@ func (a gateAnswer) waiting() Status {
 	}
 }
 
+// isRefusal reports whether refused returns a refusal for the answer, and not a coupon or a
+// failure.
+func (a gateAnswer) isRefusal(t *reward.CouponTemplate) bool {
+	switch a.Verdict {
+	case gate.NotOpen, gate.Closed, gate.SoldOut:
+		return true
+	case gate.AtUserLimit:
+		return t.PerUserLimit > 1 || a.CouponID == 0
+	default:
+		return false
+	}
+}
+
 // requestTicket handles a request on routeGate, until a time at most. An admitted request
 // waits in line until it is settled.
 func (i *Intake) requestTicket(ctx context.Context, until time.Time, t *reward.CouponTemplate, user string) (Status, error) {
@@ -83,7 +96,7 @@ func (i *Intake) admitBatch(admit bool) func(context.Context, reward.TemplateID,
 func (i *Intake) refused(ctx context.Context, t *reward.CouponTemplate, user string, a gateAnswer) (Status, error) {
 	switch a.Verdict {
 	case gate.AtUserLimit:
-		if t.PerUserLimit > 1 || a.CouponID == 0 {
+		if a.isRefusal(t) {
 			return Status{}, refuse(t, reward.CodeUserLimit)
 		}
 		c, err := i.rows.CouponGet(ctx, a.CouponID)

@@ -61,6 +61,15 @@ func (t *Tables) IdempotencyBegin(ctx context.Context, p store.IdempotencyBeginP
 	return r, nil
 }
 
+// IdempotencyKnown reports whether a caller has claimed a key, and it was not dropped.
+func (t *Tables) IdempotencyKnown(ctx context.Context, key []byte) (known bool, err error) {
+	err = t.db.Read(ctx, "read an idempotency key", func() Statement {
+		known = false
+		return Statement{SQL: readKey, Args: []any{key}, Row: seen(&known)}
+	})
+	return known, err
+}
+
 const (
 	finishKey = `UPDATE idempotency_keys SET answer = $3
 WHERE key = $1 AND begun_at = $2 AND (answer IS NULL OR answer = $3) RETURNING key`

@@ -524,7 +524,10 @@ func exerciseIdempotencies(t *testing.T, open Open) {
 			b.must(b.IdempotencyDrop(b.ctx, sum("k"), epoch))
 		}
 		same(b, "finished by a stranger", false, b.finishKey("k", epoch, "late"))
+		same(b, "known once it is free", false, must(b.IdempotencyKnown(b.ctx, sum("k")))(b))
 		same(b, "free for any request", fresh("b", 3, at(1)), b.begin(claim("k", "b", 3, at(1))))
+		same(b, "known while it is in progress", true, must(b.IdempotencyKnown(b.ctx, sum("k")))(b))
+		same(b, "known while another is", false, must(b.IdempotencyKnown(b.ctx, sum("x")))(b))
 	})
 	run(t, open, "WhatWasKeptLongEnoughIsForgotten", func(b *bundle) {
 		b.begin(claim("done", "a", 1, epoch))
