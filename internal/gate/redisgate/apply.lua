@@ -98,10 +98,11 @@ redis.call('MSET', STOCK, text(math.max(tonumber(ARGV[8]) - tonumber(ARGV[9]) - 
 if target > version then
   for i = outcomes, #ARGV, 4 do
     local user, coupon = ARGV[i], ARGV[i + 2]
-    redis.call('XADD', OUTCOMES, 'MAXLEN', '~', 100000, '*',
+    redis.call('XADD', OUTCOMES, '*',
       'requestId', ARGV[1] .. ':' .. user, 'templateId', ARGV[1], 'userId', user, 'ticket', ARGV[i + 1],
       'status', coupon == '0' and 'FAILED' or 'SUCCESS', 'couponId', coupon, 'reason', ARGV[i + 3])
   end
+  redis.call('XTRIM', OUTCOMES, 'MAXLEN', '~', 100000)
 end
 publish(ARGV[2], 'applied', ARGV[1])
 return {0, target}

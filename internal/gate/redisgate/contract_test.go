@@ -102,3 +102,44 @@ func TestOutcomesAreCapped(t *testing.T) {
 		t.Fatalf("%d outcomes are retained", n)
 	}
 }
+
+// TestAckLeavesOtherRequests checks which requests an acknowledgement leaves in the stream: those
+// that consumers still have, those behind it, and in KAFKA mode one that lost its consumer.
+func TestAckLeavesOtherRequests(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		mode    reward.IssueMode
+		deleted string // a consumer
+		acked   []int64
+		left    []string
+	}{
+		"AllUpToTheLast":       {reward.ModeStream, "", []int64{1, 2, 3}, []string{"4-1", "5-1"}},
+		"InAnyOrder":           {reward.ModeStream, "", []int64{3, 1, 2}, []string{"4-1", "5-1"}},
+		"AnOlderOneIsPending":  {reward.ModeStream, "", []int64{2, 3}, []string{"1-1", "4-1", "5-1"}},
+		"OneIsNotDelivered":    {reward.ModeStream, "", []int64{1, 2, 5}, []string{"3-1", "4-1"}},
+		"AllInModeKafka":       {reward.ModeKafka, "", []int64{1, 2, 3}, []string{"4-1", "5-1"}},
+		"OneLostItsConsumer":   {reward.ModeKafka, "first", []int64{2, 3}, []string{"1-1", "4-1", "5-1"}},
+		"OneOfAnotherConsumer": {reward.ModeKafka, "", []int64{2, 3}, []string{"1-1", "4-1", "5-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := onRedis(t)
+			s := r.state(1)
+			s.Mode = tc.mode
+			r.load(s)
+			fixture.Must(r.g.Admit(t.Context(), r.id, []string{"a", "b", "c", "d", "e"}, true))(t)
+			fixture.Must(r.g.Read(t.Context(), r.id, "first", 1))(t)
+			fixture.Must(r.g.Read(t.Context(), r.id, "second", 3))(t)
+			if tc.deleted != "" {
+				r.do("XGROUP", "DELCONSUMER", RequestsKey(r.prefix, r.id), group, tc.deleted)
+			}
+			acked := fixture.Must(r.g.Ack(t.Context(), r.id, 1, tc.acked))(t)
+			var left []string
+			for _, entry := range r.do("XRANGE", RequestsKey(r.prefix, r.id), "-", "+").([]any) {
+				left = append(left, entry.([]any)[0].(string))
+			}
+			r.equal("left in the stream", left, tc.left)
+			r.equal("acknowledged", acked, 5-len(tc.left))
+		})
+	}
+}
