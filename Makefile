@@ -6,8 +6,8 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/largesse
-	CGO_ENABLED=0 go build -trimpath -o bin/largesse ./cmd/largesse
+build: ## Build bin/largesse, without tables for debuggers as in a release
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/largesse ./cmd/largesse
 
 .PHONY: test
 test: ## Run every correctness suite, on real Redis, Valkey, PostgreSQL and Kafka, which it installs and starts (~5 min)

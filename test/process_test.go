@@ -19,14 +19,14 @@ import (
 	"github.com/largesse/largesse/internal/lab/fleet"
 )
 
-// program builds the program once, without the race detector.
+// program builds the program once, as a release does, without the race detector.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "largesse-test-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "largesse")
-	out, err := exec.Command("go", "build", "-o", path, "./cmd/largesse").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/largesse").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the program: %w: %s", err, out)
 	}
