@@ -34,18 +34,18 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   JOIN unnest($8::int8[], $9::int2[], $10::int4[], $11::bool[], $12::int8[], $13::int8[])
     AS k(promotion_id, state, approval_round, refuses, most_worth, most_committed) ON k.promotion_id = f.promotion_id
   JOIN summaries s ON s.promotion_id = f.promotion_id AND s.summary_id = 0
-), fresh AS MATERIALIZED (
-  SELECT i.*, k.refuses, k.approval_round, CASE
+), fresh AS (
+  SELECT i.*, k.approval_round, CASE
       WHEN row_number() OVER (PARTITION BY i.promotion_id ORDER BY i.ord) <= k.room AND k.within
       THEN :QUEUED::int2 ELSE k.state END AS state
   FROM probed i JOIN intakes k ON k.promotion_id = i.promotion_id
-  WHERE i.known_amount IS NULL
+  WHERE i.known_amount IS NULL AND NOT k.refuses
 ), inserted AS (
   INSERT INTO payouts (promotion_id, target_id, summary_id, user_id, amount, voucher_code, state, dispatch, attempts,
     maybe_called, due_at, first_dispatched_at, transaction_key, error_code, error_message, updated_at, approval_round, trace)
   SELECT f.promotion_id, f.target_id, f.summary_id, f.user_id, f.amount, f.voucher_code, f.state, (f.state = :QUEUED)::int, 0,
     false, $15::timestamptz, CASE f.state WHEN :QUEUED THEN least($15::timestamptz, clock_timestamp()) END, '', '', '', $15::timestamptz, f.approval_round, nullif(f.trace, '')
-  FROM fresh f WHERE NOT f.refuses
+  FROM fresh f
   RETURNING promotion_id, target_id, summary_id, amount, NULL::int2 AS was, state AS became, 0 AS answers
 ), ` + tally("inserted") + `, dispatched AS MATERIALIZED (
   SELECT m.id FROM promotions m WHERE m.id IN (SELECT promotion_id FROM moves WHERE became = :QUEUED)
@@ -58,7 +58,7 @@ var insertSQL = named(`WITH probed AS MATERIALIZED (
   SELECT n.* FROM unnest($16::text[], $17::int4[], $18::int8[]) AS n(topic, part, next)
   WHERE NOT EXISTS (SELECT 1 FROM probed c WHERE c.known_amount IS NOT NULL
       AND (c.known_user, c.known_amount, c.known_code) IS DISTINCT FROM (c.user_id, c.amount, c.voucher_code))
-    AND NOT EXISTS (SELECT 1 FROM fresh f WHERE f.refuses)
+    AND NOT EXISTS (SELECT 1 FROM intakes k WHERE k.refuses)
   ON CONFLICT (topic, part) DO UPDATE SET next = excluded.next WHERE o.next < excluded.next
 )
 SELECT promotion_id, target_id, known_user, known_amount, known_code FROM probed WHERE known_amount IS NOT NULL
