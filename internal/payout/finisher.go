@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	finishBatch   = 500                  // outcomes in one transaction
-	finishLinger  = 2 * time.Millisecond // wait for further outcomes
-	finishWorkers = 4
+	finishBatch  = store.BatchMax       // outcomes in one transaction
+	finishLinger = 2 * time.Millisecond // wait for further outcomes
+	// finishWorkers is one for the commit and one for the batch meanwhile. More of them
+	// divide the outcomes into more transactions, which wait for the same counts.
+	finishWorkers = 2
 )
 
 // Finisher writes the outcomes of dispatches in batches. After the commit it acknowledges

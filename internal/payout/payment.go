@@ -163,7 +163,7 @@ func (m *payment) acquire() (*governor.Permit, bool) {
 		defer cancel()
 	}
 	for {
-		permit, err := m.governor.Acquire(waiting, m.jobOf(m.row))
+		permit, err := m.governor.Acquire(waiting, m.jobOf(&m.row))
 		switch {
 		case err == nil:
 			return permit, true
@@ -421,7 +421,7 @@ func (m *payment) lookUpAfter(ctx context.Context) (key string, paid bool) {
 	}
 	waiting, cancel := context.WithTimeout(m.item.ReadContext(), m.cfg.Limits.MoneyTimeout)
 	defer cancel()
-	permit, err := m.governor.Acquire(waiting, m.jobOf(m.row))
+	permit, err := m.governor.Acquire(waiting, m.jobOf(&m.row))
 	if err != nil {
 		return "", false
 	}

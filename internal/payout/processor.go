@@ -242,7 +242,7 @@ var kinds = map[reward.PromotionType]kind{
 }
 
 // jobOf returns what the governor must know about a call for a payout.
-func (s *shared) jobOf(row reward.Payout) governor.Job {
+func (s *shared) jobOf(row *reward.Payout) governor.Job {
 	job := s.cache.job(row.PromotionID)
 	job.TargetID, job.HasTarget = row.TargetID, true
 	job.Hangs = row.Dispatch > hangsAfter && row.ErrorCode == money.CodeTimeout

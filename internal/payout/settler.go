@@ -132,7 +132,7 @@ func (s *Settler) settle(ctx context.Context, rows []reward.Payout, until time.T
 func (s *Settler) query(ctx context.Context, row reward.Payout) (res money.LookupResult, began time.Time, err error) {
 	waiting, cancel := context.WithTimeout(ctx, settlePermitTimeout)
 	defer cancel()
-	permit, err := s.awaitPermit(waiting, func() governor.Job { return s.jobOf(row) })
+	permit, err := s.awaitPermit(waiting, func() governor.Job { return s.jobOf(&row) })
 	if err != nil {
 		return money.LookupResult{}, time.Time{}, nil // it was not asked
 	}
