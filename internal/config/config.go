@@ -64,7 +64,7 @@ type Stream struct {
 	MaxLen                 int  `setting:"max-len" default:"100000" min:"1" max:"1000000000" doc:"maximum dispatched, unfinished payouts per promotion; at least 1; the rest wait in the database"`
 	PollIntervalMs         int  `setting:"poll-interval-ms" default:"100" min:"1" max:"60000" doc:"maximum pause between empty polls, in milliseconds; {bounds}"`
 	IdleTimeoutSeconds     int  `setting:"idle-timeout-seconds" default:"30" min:"1" max:"86400" doc:"seconds without work after which a consumer pool stops; {bounds}"`
-	BatchSize              int  `setting:"batch-size" default:"10" min:"1" max:"1000" doc:"maximum entries per read request; {bounds}"`
+	BatchSize              int  `setting:"batch-size" default:"10" min:"1" max:"1000" doc:"maximum entries per read request, of which a consumer with room sends several as one; {bounds}"`
 	MinConsumerPerInstance int  `setting:"min-consumer-per-instance" default:"1" min:"1" max:"256" doc:"minimum consumers per promotion on this instance; at least 1"`
 	MaxConsumerPerInstance int  `setting:"max-consumer-per-instance" default:"32" min:"1" max:"256" doc:"maximum consumers per promotion on this instance; at most 256"`
 	InFlightPerConsumer    int  `setting:"in-flight-per-consumer" default:"64" min:"1" max:"10000" doc:"maximum provider calls in flight per consumer; {bounds}; 1: one after another"`
