@@ -36,6 +36,10 @@ bench-peers: ## Compare Largesse with River, asynq, Watermill and a bare pipelin
 	@$(MAKE) build
 	@scripts/record bench-peers go run ./scripts/up -- bin/bench-peers -largesse bin/largesse -keep docs/dev/results -page docs/benchmarks.md
 
+.PHONY: profile
+profile: ## Run bench payouts and coupons, and write profiles of process and database into bin/profile
+	@go run ./scripts/up -- sh -c 'go run ./scripts/profile payouts && go run ./scripts/profile coupons'
+
 .PHONY: servers
 servers: ## Start the real servers, print their addresses and keep them up until Ctrl-C
 	@go run ./scripts/up

@@ -39,6 +39,10 @@ func NewPostgres(ctx context.Context, in Installer) (*Server, error) {
 		command: func(at place) (*exec.Cmd, error) {
 			cmd := exec.Command(filepath.Join(binaries, "postgres"), "-D", postgresData(at), "-p", strconv.Itoa(at.ports[0]), //nolint:noctx // Stop ends it gracefully, a context would kill it
 				"-h", "127.0.0.1", "-k", at.dir, "-c", "max_connections=200", "-c", "fsync=on")
+			// Only scripts/profile turns it on: counting statements costs each of them time.
+			if _, err := os.Stat(filepath.Join(filepath.Dir(binaries), "lib", "pg_stat_statements.so")); err == nil {
+				cmd.Args = append(cmd.Args, "-c", "shared_preload_libraries=pg_stat_statements", "-c", "pg_stat_statements.track=none")
+			}
 			return cmd, asPostgres(cmd, at)
 		},
 		answers: func(ctx context.Context, at place, _ int) error {
