@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,10 +59,14 @@ const (
 	// sameRequests returns a row if nothing of records $2 is settled, with $3 by a later
 	// generation either, and the users of new coupons hold no more than they held. A coupon
 	// that was cancelled leaves them more room: otherwise a batch would not get its turn
-	// while coupons of its users are cancelled.
+	// while coupons of its users are cancelled. $4 and $5 are the lowest and the highest ticket:
+	// usually nothing between them is settled, so that no ticket is looked for by itself. They
+	// are compared with the first row in order, because a planner may expect an unordered row soon,
+	// and read the whole table.
 	sameRequests = `SELECT t.id FROM coupon_templates t WHERE t.id = $1 AND NOT EXISTS (SELECT 1 FROM :records2 r
   WHERE r.reason = '' AND r.held < (SELECT count(*) FROM coupons c WHERE c.template_id = $1 AND c.user_id = r.user_id AND c.slot IS NOT NULL)
-  OR r.ticket > 0 AND ((` + issuedAlready + `) IS NOT NULL OR (SELECT 1` + rejectedAlready + `) IS NOT NULL)
+  OR r.ticket > 0 AND (coalesce((SELECT c.ticket FROM coupons c WHERE c.template_id = $1 AND c.ticket >= $4 ORDER BY c.ticket LIMIT 1) <= $5, false) AND (` + issuedAlready + `) IS NOT NULL
+    OR coalesce((SELECT j.ticket FROM coupon_rejections j WHERE j.template_id = $1 AND j.ticket >= $4 ORDER BY j.ticket LIMIT 1) <= $5, false) AND (SELECT 1` + rejectedAlready + `) IS NOT NULL)
   OR $3 AND (` + issuedLater + `) IS NOT NULL)`
 
 	// settleTemplate counts $9 coupons and $12 used places, if the template is still one for
@@ -204,7 +209,8 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 	id, direct, later := int64(was.ID), b.Kind == rules.SettleDirect, b.Kind == rules.SettleListed
 	records := []settleRecord{}
 	issued, rejected, used := 0, 0, 0
-	held := false // a user who gets a coupon had some, which may be cancelled by now
+	held := false                                     // a user who gets a coupon had some, which may be cancelled by now
+	lowest, highest := int64(math.MaxInt64), int64(0) // tickets
 	byID := make(map[reward.CouponID]*rules.Decision)
 	for i := range s.Decisions {
 		d := &s.Decisions[i]
@@ -225,6 +231,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 			record.Generation, record.Ticket = was.Generation, 0
 		} else {
 			used++
+			lowest, highest = min(lowest, d.Ticket), max(highest, d.Ticket)
 		}
 		records = append(records, record)
 	}
@@ -245,7 +252,7 @@ func (t *Tables) writeSettlement(ctx context.Context, what string, p *store.Coup
 	stored, err := t.inTemplate(ctx, what, p.TemplateID, func() []Statement {
 		holdings = nil
 		all := []Statement{
-			{SQL: sameRequests, Args: []any{id, written, later}, Must: true},
+			{SQL: sameRequests, Args: []any{id, written, later, lowest, highest}, Must: true},
 			{SQL: settleTemplate, Args: counts, Must: true},
 		}
 		if issued > 0 {

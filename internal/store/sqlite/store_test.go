@@ -278,7 +278,9 @@ func TestPlans(t *testing.T) {
 		"same requests": {
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN e VIRTUAL TABLE INDEX 1:",
 			"SEARCH c USING COVERING INDEX coupons_slot (template_id=? AND user_id=? AND slot>?)",
+			"SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)",
 			"SEARCH c USING COVERING INDEX coupons_ticket (template_id=? AND ticket=? AND generation=?)",
+			"SEARCH j USING PRIMARY KEY (template_id=? AND ticket>?)",
 			"SEARCH j USING PRIMARY KEY (template_id=? AND ticket=? AND generation=?)", "SEARCH c USING INDEX coupons_slot (template_id=? AND user_id=?)",
 		},
 		"settle a template": {"SEARCH coupon_templates USING INTEGER PRIMARY KEY (rowid=?)"},
