@@ -89,6 +89,9 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 // take handles one request on a route, on routeGate until a time at most. After gate.ErrNotLoaded, errTemplateChanged and
 // errNotNow the caller must try again, see try.
 func (i *Intake) take(ctx context.Context, until time.Time, t *reward.CouponTemplate, way route, user string) (Status, error) {
+	if code := i.refusals.known(t, user); code != "" && (way == routeGate || way == routeLock) {
+		return Status{}, refuse(t, code)
+	}
 	switch way {
 	case routeGate:
 		return i.requestTicket(ctx, until, t, user)

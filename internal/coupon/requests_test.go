@@ -117,6 +117,49 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
+// TestRefusalsFromMemory checks that an instance which has told a user that a template is
+// sold out says so again without the gate, until something becomes available, and that it
+// says so to nobody else: others may have a coupon.
+func TestRefusalsFromMemory(t *testing.T) {
+	t.Parallel()
+	eachMode(t, allModes, func(r *rig, mode reward.IssueMode) {
+		r.startAll(2)
+		a, b := r.instances[0], r.instances[1]
+		calls := func() (n int) {
+			a.gate.set(func(g *faultyGate) { n = g.admits })
+			return n
+		}
+		id := r.create(reward.CouponTemplate{TotalQuantity: 1, Mode: mode, ReissueAfterCancel: true})
+		ann := r.take(b, id, "ann")
+		r.until("the last change has reached the instance", func() bool {
+			r.want(a, id, "cid", reward.CodeSoldOut)
+			before := calls()
+			r.want(a, id, "cid", reward.CodeSoldOut)
+			return calls() == before
+		})
+		before := calls()
+		for range 20 {
+			r.want(a, id, "cid", reward.CodeSoldOut)
+			if err := a.Intake.Check(r.Context(), IssueCommand{TemplateID: id, UserID: "cid"}); !reward.HasCode(err, reward.CodeSoldOut) {
+				r.Errorf("check: %v", err)
+			}
+		}
+		if n := calls() - before; n != 0 {
+			r.Errorf("%d calls of the gate for 40 repeated requests", n)
+		}
+		// It has told nobody but cid.
+		if s, code := r.request(a, id, "ann"); code != "" || s.Coupon.ID != ann.ID {
+			r.Errorf("a user who has the coupon got %+v, %q", s, code)
+		}
+		fixture.Must(b.Catalog.Cancel(r.Context(), ann.ID))(r)
+		r.soon(a, id, "cid", "")
+		r.outcome(a, id, "cid")
+		r.soon(a, id, "dan", reward.CodeSoldOut)
+		fixture.Must(b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: new(int64(2))}))(r)
+		r.soon(a, id, "dan", "")
+	})
+}
+
 // TestCheck checks that a check says what a request would be refused with, and requests
 // nothing.
 func TestCheck(t *testing.T) {

@@ -45,9 +45,6 @@ func (a gateAnswer) isRefusal(t *reward.CouponTemplate) bool {
 // requestTicket handles a request on routeGate, until a time at most. An admitted request
 // waits in line until it is settled.
 func (i *Intake) requestTicket(ctx context.Context, until time.Time, t *reward.CouponTemplate, user string) (Status, error) {
-	if code := i.refusals.known(t, user); code != "" {
-		return Status{}, refuse(t, code)
-	}
 	a, err := i.admissions.doUntil(ctx, until, t.ID, user)
 	switch {
 	case err != nil:
