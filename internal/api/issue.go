@@ -256,11 +256,14 @@ func (a *API) issuePlainly(w http.ResponseWriter, r *http.Request) bool {
 		}{io.MultiReader(bytes.NewReader(body[:n]), rest), r.Body}
 		return false
 	}
-	ctx := r.Context()
-	if h[web.IdempotencyHeader] != nil {
-		ctx = context.WithValue(ctx, replayedKey{}, func() { w.Header().Set(ReplayedHeader, "true") })
+	in := &issueInput{TemplateID: template, Body: IssueCoupon{UserID: user}}
+	var out *issueOutput
+	if h[web.IdempotencyHeader] == nil {
+		out, err = a.issueCoupon(r.Context(), in)
+	} else {
+		ctx := context.WithValue(r.Context(), replayedKey{}, func() { w.Header().Set(ReplayedHeader, "true") })
+		out, err = once(ctx, a, "issue-coupon", in, a.issueCoupon)
 	}
-	out, err := once(ctx, a, "issue-coupon", &issueInput{TemplateID: template, Body: IssueCoupon{UserID: user}}, a.issueCoupon)
 	if err != nil {
 		a.Fail(w, r, err)
 		return true
