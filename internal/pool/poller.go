@@ -93,7 +93,11 @@ func (p *Pool) read(readCtx, workCtx context.Context) (items []*Item, asked bool
 	defer cancel()
 	commanded := p.sinceStart()
 	entries, err := p.cfg.Queue.Read(bounded, p.stream, reads)
-	p.backlog = len(entries) >= p.cfg.BatchSize
+	count := 0
+	for _, r := range reads {
+		count += r.Count
+	}
+	p.backlog = len(entries) >= min(count, p.cfg.BatchSize)
 	if err != nil {
 		return nil, true, err
 	}

@@ -132,7 +132,7 @@ type Pool struct {
 	// as pending, so that no two reads or claims fill the same capacity.
 	fetch     chan struct{}
 	claimFrom string      // where the next claim continues; protected by fetch
-	backlog   bool        // the latest read found enough for a whole request; protected by fetch
+	backlog   bool        // the latest read found as much as a request may ask for; protected by fetch
 	claimDue  atomic.Bool // poll claims before it reads: the latest claim lacked capacity, or maintain asks for one
 
 	mu       sync.Mutex         // protects what follows

@@ -682,26 +682,30 @@ func (q *requestsQueue) Read(ctx context.Context, s queue.Stream, reads []queue.
 }
 
 // TestOneRequestWithoutABacklog: a poll of an idle stream sends one request, and one of a
-// backlog a request for each consumer.
+// backlog a request for each consumer, also if consumers have less room than a batch.
 func TestOneRequestWithoutABacklog(t *testing.T) {
 	t.Parallel()
-	fixture.OnFakeTime(t, "", func(t *testing.T) {
-		q := &requestsQueue{Queue: queue.NewMemory()}
-		defer q.Close()
-		r := &recorder{open: make(map[*Item]bool)}
-		m := NewManager(testConfig(q, r))
-		m.Run(t.Context())
-		defer m.StopAll()
-		defer r.releaseRest()
-		add(t, q.Queue, 1, 5)
-		m.Converge(work(10_000)) // four consumers, each with places for three entries, two in a request
-		time.Sleep(time.Second)  // fake time
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if want := []int{1, 7, 5, 1}; len(q.requests) < len(want) || !slices.Equal(q.requests[:len(want)], want) {
-			t.Errorf("reads had %v requests, want %v at first", q.requests, want)
-		}
-	})
+	for inFlight, want := range map[int][]int{3: {1, 7, 5, 1}, 1: {1, 3}} {
+		fixture.OnFakeTime(t, fmt.Sprintf("InFlight%d", inFlight), func(t *testing.T) {
+			q := &requestsQueue{Queue: queue.NewMemory()}
+			defer q.Close()
+			r := &recorder{open: make(map[*Item]bool)}
+			cfg := testConfig(q, r)
+			cfg.InFlight = inFlight // of each of four consumers; a request is for two entries
+			m := NewManager(cfg)
+			m.Run(t.Context())
+			defer m.StopAll()
+			defer r.releaseRest()
+			add(t, q.Queue, 1, 5)
+			m.Converge(work(10_000))
+			time.Sleep(time.Second) // fake time
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if len(q.requests) < len(want) || !slices.Equal(q.requests[:len(want)], want) {
+				t.Errorf("reads had %v requests, want %v at first", q.requests, want)
+			}
+		})
+	}
 }
 
 // TestDivide: the pending entries of all pools are limited, and neither a
