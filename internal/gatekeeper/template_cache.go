@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
@@ -19,6 +21,7 @@ const (
 	// inactiveMax limits the remembered templates that are not active.
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
+	readTimeout = 5 * time.Second
 )
 
 // TemplateCache holds the active templates as of the latest read. It reads all of
@@ -31,21 +34,14 @@ type TemplateCache struct {
 	// ClosedRetention is how long a template stays active after its close.
 	ClosedRetention time.Duration
 
-	mu sync.Mutex // protects inactive and reads, and the numbers of reads
+	mu sync.Mutex // protects inactive
 	// inactive holds the templates read by id: closed long ago, newer than the
 	// latest read, or missing.
 	inactive map[reward.TemplateID]inactiveTemplate
-	// reads holds the templates that are being read by ID.
-	reads map[reward.TemplateID]*templateReads
-}
-
-// templateReads is the reads of one template, which run one at a time.
-type templateReads struct {
-	callers int           // who read, or wait for it
-	begun   int           // number of the latest read
-	turn    chan struct{} // holds a value while a read runs; protects latest and number
-	latest  inactiveTemplate
-	number  int // of the read that latest comes from; 0 = none
+	reads    singleflight.Group
+	// turns has a channel for some of the templates each. It holds a value while one of them
+	// is read.
+	turns [64]chan struct{}
 }
 
 type activeTemplates struct {
@@ -67,7 +63,10 @@ type templateRows interface {
 // NewTemplateCache returns a TemplateCache that reads nothing by itself. Templates stay
 // active for closedRetention after their close.
 func NewTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
-	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate), reads: make(map[reward.TemplateID]*templateReads)}
+	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
+	for i := range t.turns {
+		t.turns[i] = make(chan struct{}, 1)
+	}
 	report := log.Streak("template cache unavailable", "template cache available again")
 	t.view = service.NewView(refreshInterval, hintDelay, t.readActive, func(err error) { report(err) })
 	return t
@@ -83,7 +82,7 @@ func (t *TemplateCache) Refresh(ctx context.Context) error { return t.view.Read(
 func (t *TemplateCache) Run(ctx context.Context) { t.view.Run(ctx) }
 
 func (t *TemplateCache) readActive(ctx context.Context) (activeTemplates, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	readAt := time.Now()
 	rows, err := t.rows.TemplateActive(ctx, readAt.Add(-t.ClosedRetention))
@@ -152,42 +151,22 @@ func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward
 		s := t.readOne(ctx, id)
 		return s.template, s.err
 	}
-	t.mu.Lock()
-	r := t.reads[id]
-	if r == nil {
-		r = &templateReads{turn: make(chan struct{}, 1)}
-		t.reads[id] = r
-	}
-	r.callers++
-	before := r.begun
-	t.mu.Unlock()
-	defer t.leave(id, r)
+	key := id.String()
+	read := t.reads.DoChan(key, func() (any, error) {
+		turn := t.turns[uint64(id)%uint64(len(t.turns))]
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		t.reads.Forget(key)                                                         // who calls from now on may have changed the row
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // a caller who gives up takes nobody along
+		defer cancel()
+		s := t.readOne(ctx, id)
+		return s.template, s.err
+	})
 	select {
-	case r.turn <- struct{}{}:
+	case r := <-read:
+		return r.Val.(*reward.CouponTemplate), r.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}
-	defer func() { <-r.turn }()
-	if r.number > before {
-		return r.latest.template, r.latest.err
-	}
-	t.mu.Lock()
-	r.begun++
-	number := r.begun
-	t.mu.Unlock()
-	s := t.readOne(ctx, id)
-	if s.err == nil || ctx.Err() == nil { // otherwise the error is this caller's alone
-		r.latest, r.number = s, number
-	}
-	return s.template, s.err
-}
-
-// leave ends a caller's part in the reads of a template.
-func (t *TemplateCache) leave(id reward.TemplateID, r *templateReads) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.callers--; r.callers == 0 {
-		delete(t.reads, id)
 	}
 }
 
