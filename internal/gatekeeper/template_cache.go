@@ -22,6 +22,7 @@ const (
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
 	readTimeout = 5 * time.Second
+	turnsMax    = 64 // a power of two
 )
 
 // TemplateCache holds the active templates as of the latest read. It reads all of
@@ -41,7 +42,7 @@ type TemplateCache struct {
 	reads    singleflight.Group
 	// turns has a channel for some of the templates each. It holds a value while one of them
 	// is read.
-	turns [64]chan struct{}
+	turns [turnsMax]chan struct{}
 }
 
 type activeTemplates struct {
@@ -153,7 +154,7 @@ func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward
 	}
 	key := id.String()
 	read := t.reads.DoChan(key, func() (any, error) {
-		turn := t.turns[uint64(id)%uint64(len(t.turns))]
+		turn := t.turns[id&(turnsMax-1)]
 		turn <- struct{}{}
 		defer func() { <-turn }()
 		t.reads.Forget(key)                                                         // who calls from now on may have changed the row
