@@ -22,7 +22,6 @@ const (
 	inactiveMax = 10_000
 	inactiveTTL = time.Second
 	readTimeout = 5 * time.Second
-	turnsMax    = 64 // a power of two
 )
 
 // TemplateCache holds the active templates as of the latest read. It reads all of
@@ -39,10 +38,7 @@ type TemplateCache struct {
 	// inactive holds the templates read by id: closed long ago, newer than the
 	// latest read, or missing.
 	inactive map[reward.TemplateID]inactiveTemplate
-	reads    singleflight.Group
-	// turns has a channel for some of the templates each. It holds a value while one of them
-	// is read.
-	turns [turnsMax]chan struct{}
+	reads    singleflight.Group // by ID
 }
 
 type activeTemplates struct {
@@ -65,9 +61,6 @@ type templateRows interface {
 // active for closedRetention after their close.
 func NewTemplateCache(rows templateRows, closedRetention time.Duration, log obs.Log) *TemplateCache {
 	t := &TemplateCache{rows: rows, ClosedRetention: closedRetention, inactive: make(map[reward.TemplateID]inactiveTemplate)}
-	for i := range t.turns {
-		t.turns[i] = make(chan struct{}, 1)
-	}
 	report := log.Streak("template cache unavailable", "template cache available again")
 	t.view = service.NewView(refreshInterval, hintDelay, t.readActive, func(err error) { report(err) })
 	return t
@@ -152,22 +145,23 @@ func (t *TemplateCache) Read(ctx context.Context, id reward.TemplateID) (*reward
 		s := t.readOne(ctx, id)
 		return s.template, s.err
 	}
-	key := id.String()
-	read := t.reads.DoChan(key, func() (any, error) {
-		turn := t.turns[id&(turnsMax-1)]
-		turn <- struct{}{}
-		defer func() { <-turn }()
-		t.reads.Forget(key)                                                         // who calls from now on may have changed the row
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // a caller who gives up takes nobody along
-		defer cancel()
-		s := t.readOne(ctx, id)
-		return s.template, s.err
-	})
-	select {
-	case r := <-read:
-		return r.Val.(*reward.CouponTemplate), r.Err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	for joined := false; ; joined = true {
+		begun := false // by this caller
+		read := t.reads.DoChan(id.String(), func() (any, error) {
+			begun = true
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // a caller who gives up takes nobody along
+			defer cancel()
+			s := t.readOne(ctx, id)
+			return s.template, s.err
+		})
+		select {
+		case r := <-read:
+			if begun || joined { // otherwise the read began before the call, and may lack what the caller has changed
+				return r.Val.(*reward.CouponTemplate), r.Err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 
