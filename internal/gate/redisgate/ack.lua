@@ -14,8 +14,10 @@
 --
 -- XDEL searches each entry from the start of its node, so it costs more than all other
 -- commands about a request. Usually the requests are all that were delivered, up to the last
--- of them; then the stream is cut behind it. In KAFKA mode, which acknowledges in any
--- order, it is not: an entry that lost its consumer would go, too.
+-- of them; then one XTRIM removes the stream up to and including it. In KAFKA mode, which
+-- acknowledges in any order, it would also remove an entry that lost its consumer. In the
+-- other modes tickets are settled in order, so nothing behind an unsettled entry is
+-- acknowledged.
 local h = redis.call('HMGET', TEMPLATE, 'run', 'mode')
 if redis.call('XLEN', REQUESTS) == 0 or h[1] == CLOSED and h[2] == 'KAFKA' then
   return 0

@@ -102,7 +102,7 @@ if target > version then
       'requestId', ARGV[1] .. ':' .. user, 'templateId', ARGV[1], 'userId', user, 'ticket', ARGV[i + 1],
       'status', coupon == '0' and 'FAILED' or 'SUCCESS', 'couponId', coupon, 'reason', ARGV[i + 3])
   end
-  redis.call('XTRIM', OUTCOMES, 'MAXLEN', '~', 100000)
+  redis.call('XTRIM', OUTCOMES, 'MAXLEN', '~', 100000, 'LIMIT', 0)
 end
 publish(ARGV[2], 'applied', ARGV[1])
 return {0, target}

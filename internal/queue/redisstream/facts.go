@@ -184,6 +184,7 @@ func permissions(prefix string) [][]string {
 		{"PEXPIRE", key, "1"},
 		{"RENAME", key, key},
 		{"UNLINK", key},
+		{"XTRIM", key, "MINID", "0-1"},
 		{"ZADD", key, "1", "m"},
 		{"ZCARD", key},
 		{"ZCOUNT", key, "0", "1"},
