@@ -74,7 +74,7 @@ func (a *API) secretID(ctx context.Context, undo func(crashed int64) error) (int
 // An input with a method refuse can answer without a claim, which costs two writes. It
 // returns why the operation would be refused, unless its key is known: then an earlier
 // request with it may have succeeded. It must decide before it asks for the key: a key
-// that is unknown afterwards belonged to no earlier request at the time of the decision.
+// that is unknown afterwards belonged to no request that had succeeded at the time of the decision.
 func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func(ctx context.Context, in *I) (*O, error)) (*O, error) {
 	given, err := idempotencyKey(ctx)
 	switch {

@@ -83,8 +83,7 @@ type issueInput struct {
 	Prefer     string `header:"Prefer" doc:"wait=N holds the response until the outcome, for N seconds, at most 30" example:"wait=5"`
 	Body       IssueCoupon
 
-	wait    time.Duration // from Prefer; 0: none
-	counted bool          // for the limit of the user
+	wait time.Duration // from Prefer; 0: none
 }
 
 // Resolve parses all Prefer headers.
@@ -163,46 +162,53 @@ func (a *API) addIssuing() {
 	}, a.leaveLine)
 }
 
-// check returns the template of a request that the caller may make now.
-func (in *issueInput) check(ctx context.Context, a *API) (reward.TemplateID, error) {
+// template returns the template of a request, if the caller may make it for the user.
+func (in *issueInput) template(ctx context.Context) (reward.TemplateID, error) {
 	id, err := templateID("templateId", in.TemplateID)
 	if err != nil {
 		return 0, err
 	}
-	if err := checkOwnUser(ctx, in.Body.UserID); err != nil {
-		return 0, err
-	}
-	if !in.counted && callerOf(ctx).Role != auth.RoleShopper { // permit has counted the call of a shopper
-		if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
-			return 0, tooMany(wait, "too many coupon requests for this user (http.rate-limit-per-user)")
-		}
-	}
-	in.counted = true
-	return id, nil
+	return id, checkOwnUser(ctx, in.Body.UserID)
 }
 
-// refuse is for once.
-func (in *issueInput) refuse(ctx context.Context, a *API, unless func() (bool, error)) error {
-	id, refusal := in.check(ctx, a)
-	checked := refusal == nil
-	if checked {
-		refusal = a.cfg.Issuing.Check(ctx, coupon.IssueCommand{TemplateID: id, UserID: in.Body.UserID})
+// allow counts a request for the limit of its user, and returns the refusal above it.
+func (in *issueInput) allow(ctx context.Context, a *API) error {
+	if callerOf(ctx).Role == auth.RoleShopper { // permit has counted the call of a shopper
+		return nil
 	}
+	if wait, ok := a.cfg.UserLimits.Allow(in.Body.UserID); !ok {
+		return tooMany(wait, "too many coupon requests for this user (http.rate-limit-per-user)")
+	}
+	return nil
+}
+
+// refuse returns the error of a request that the gate would refuse now, unless an earlier one
+// with its key is known. It returns nil for any other request.
+func (in *issueInput) refuse(ctx context.Context, a *API, known func() (bool, error)) error {
+	id, err := in.template(ctx)
+	if err != nil {
+		return err
+	}
+	refusal := a.cfg.Issuing.Check(ctx, coupon.IssueCommand{TemplateID: id, UserID: in.Body.UserID})
 	if refusal == nil {
 		return nil
 	}
-	if known, err := unless(); err != nil || known {
+	if earlier, err := known(); err != nil || earlier {
 		return err
 	}
-	if checked {
-		a.cfg.Issuing.Refused(id, refusal)
+	if err := in.allow(ctx, a); err != nil {
+		return err
 	}
+	a.cfg.Issuing.Refused(id, refusal)
 	return refusal
 }
 
 func (a *API) issueCoupon(ctx context.Context, in *issueInput) (*issueOutput, error) {
-	id, err := in.check(ctx, a)
+	id, err := in.template(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := in.allow(ctx, a); err != nil {
 		return nil, err
 	}
 	status, err := a.request(ctx, id, in.Body.UserID)

@@ -86,11 +86,13 @@ func (i *Intake) route(t *reward.CouponTemplate) route {
 	}
 }
 
-// take handles one request on a route, on routeGate until a time at most. After gate.ErrNotLoaded, errTemplateChanged and
-// errNotNow the caller must try again, see try.
+// take handles one request on a route. On routeGate it ends at until, also if ctx does not. After
+// gate.ErrNotLoaded, errTemplateChanged and errNotNow the caller must try again, see try.
 func (i *Intake) take(ctx context.Context, until time.Time, t *reward.CouponTemplate, way route, user string) (Status, error) {
-	if code := i.refusals.known(t, user); code != "" && (way == routeGate || way == routeLock) {
-		return Status{}, refuse(t, code)
+	if way == routeGate || way == routeLock {
+		if code := i.refusals.known(t, user); code != "" {
+			return Status{}, refuse(t, code)
+		}
 	}
 	switch way {
 	case routeGate:
@@ -197,9 +199,9 @@ func onlyRefusal(err error) error {
 }
 
 // try calls do with a template and its route until it succeeds, at most requestTriesMax
-// times. It returns the template as it was last, nil if it could not be read. Its context
-// ends at a time, except for the first call on routeGate, which must end by itself: most
-// requests make no other.
+// times. It returns the template as it was last, nil if it could not be read. The context of do
+// ends at until, except in the first call on routeGate, where do must see to that by itself: most
+// requests need no other call, and a context costs more than the rest.
 func (i *Intake) try(
 	ctx context.Context, until time.Time, id reward.TemplateID, do func(context.Context, *reward.CouponTemplate, route) error,
 ) (*reward.CouponTemplate, error) {

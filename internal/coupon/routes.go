@@ -58,7 +58,11 @@ func (i *Intake) requestTicket(ctx context.Context, until time.Time, t *reward.C
 	case t.Mode == reward.ModeKafka:
 		// Wait until the broker has the request: the issuer then removes the request from the
 		// gate's stream.
-		ctx, cancel := context.WithTimeoutCause(ctx, forwardTimeout, errors.New("the broker has not confirmed the request in time"))
+		limit := time.Now().Add(forwardTimeout)
+		if until.Before(limit) {
+			limit = until
+		}
+		ctx, cancel := context.WithDeadlineCause(ctx, limit, errors.New("the broker has not confirmed the request in time"))
 		defer cancel()
 		if err := i.notifier.waitAcknowledged(ctx, t.ID, a.generation, a.Ticket); err != nil {
 			return Status{}, err
