@@ -17,8 +17,8 @@ import (
 const (
 	finishBatch  = store.BatchMax       // outcomes in one transaction
 	finishLinger = 2 * time.Millisecond // wait for further outcomes
-	// finishWorkers is one for the commit and one for the batch meanwhile. More of them
-	// divide the outcomes into more transactions, which wait for the same counts.
+	// finishWorkers: while one commits a batch, the other collects the next. More of them
+	// would divide the outcomes into more transactions, which wait for the same counts.
 	finishWorkers = 2
 )
 
@@ -271,7 +271,7 @@ func (f *Finisher) acknowledge(ctx context.Context, batch []finished) {
 			continue
 		}
 		f.ackReport(nil)
-		if !f.log.Details() {
+		if !f.log.Debugs() {
 			continue // the attributes of many lines cost more than the rest
 		}
 		for _, it := range list {

@@ -148,7 +148,7 @@ func (s *flowStore) PayoutDispatch(ctx context.Context, p store.PayoutDispatchPa
 }
 
 // PayoutFinish writes outcomes. The time of a retry keeps its distance from the
-// present: it is changed in p.Outcomes, so a write is repeated with others.
+// present: it is changed in p.Outcomes, so the caller passes a new slice each time.
 func (s *flowStore) PayoutFinish(ctx context.Context, p store.PayoutFinishParams) (_ []store.FinishResult, err error) {
 	if p.Now, err = s.clock.latest(ctx); err != nil {
 		return nil, err
