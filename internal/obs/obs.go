@@ -94,11 +94,6 @@ func (l Log) Debugs() bool {
 // Debug reports single items.
 func (l Log) Debug(msg string, attrs ...any) { l.write(slog.LevelDebug, msg, attrs) }
 
-// Details reports whether lines of Debug are written.
-func (l Log) Details() bool {
-	return l.slog != nil && l.slog.Enabled(context.Background(), slog.LevelDebug)
-}
-
 // Warn reports a failure that Largesse recovers from automatically.
 func (l Log) Warn(msg string, err error, attrs ...any) {
 	l.write(slog.LevelWarn, msg, append(slices.Clip(attrs), "error", err))

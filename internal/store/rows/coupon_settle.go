@@ -61,8 +61,7 @@ const (
 	// that was cancelled leaves them more room: otherwise a batch would not get its turn
 	// while coupons of its users are cancelled. $4 and $5 are the lowest and the highest ticket:
 	// usually nothing between them is settled, so that no ticket is looked for by itself. They
-	// are compared with the first row in order, because a planner may expect an unordered row soon,
-	// and read the whole table.
+	// are compared with the first row in order: without ORDER BY the planner may scan the table.
 	sameRequests = `SELECT t.id FROM coupon_templates t WHERE t.id = $1 AND NOT EXISTS (SELECT 1 FROM :records2 r
   WHERE r.reason = '' AND r.held < (SELECT count(*) FROM coupons c WHERE c.template_id = $1 AND c.user_id = r.user_id AND c.slot IS NOT NULL)
   OR r.ticket > 0 AND (coalesce((SELECT c.ticket FROM coupons c WHERE c.template_id = $1 AND c.ticket >= $4 ORDER BY c.ticket LIMIT 1) <= $5, false) AND (` + issuedAlready + `) IS NOT NULL
