@@ -173,8 +173,11 @@ func writeTable(w io.Writer, title, of, first string, unit func(Turn) float64, r
 			}
 			return humanize.Comma(int64(n))
 		}
-		fmt.Fprintf(w, "| %s | %s (%s to %s) | %s µs | %s µs | %s µs | %s B | %s B | %s MB | %s | %s | %s |\n", r.name,
-			humanize.Comma(int64(median+0.5)), humanize.Comma(int64(low+0.5)), humanize.Comma(int64(high+0.5)),
+		rate := humanize.Comma(int64(median + 0.5))
+		if len(r.Turns) > 1 {
+			rate += " (" + humanize.Comma(int64(low+0.5)) + " to " + humanize.Comma(int64(high+0.5)) + ")"
+		}
+		fmt.Fprintf(w, "| %s | %s | %s µs | %s µs | %s µs | %s B | %s B | %s MB | %s | %s | %s |\n", r.name, rate,
 			whole(func(t Turn) float64 { return t.ProcessCPU }), whole(func(t Turn) float64 { return t.PostgresCPU }),
 			whole(func(t Turn) float64 { return t.RedisCPU }), whole(func(t Turn) float64 { return t.WAL }),
 			whole(func(t Turn) float64 { return t.Stored }), whole(func(t Turn) float64 { return t.Memory }),
