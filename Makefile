@@ -31,9 +31,8 @@ mutations: ## Break the product in twenty ways, and name the test that finds eac
 	@go run ./scripts/up -- go run ./scripts/mutations
 
 .PHONY: bench-peers
-bench-peers: ## Compare Largesse with River, asynq, Watermill and a bare pipeline, measure sizes and coupons, and keep the figures (~60 min)
+bench-peers: build ## Compare Largesse with River, asynq, Watermill and a bare pipeline, measure sizes and coupons, and keep the figures (~40 min)
 	@go -C bench build -trimpath -o ../bin/bench-peers .
-	@$(MAKE) build
 	@scripts/record bench-peers go run ./scripts/up -- bin/bench-peers -largesse bin/largesse -keep docs/dev/results -page docs/benchmarks.md
 
 .PHONY: profile

@@ -91,7 +91,7 @@ func once[I, O any](ctx context.Context, a *API, operation string, in *I, f func
 		return nil, err
 	}
 	if early, ok := any(in).(interface {
-		refuse(ctx context.Context, a *API, unless func() (bool, error)) error
+		refuse(ctx context.Context, a *API, known func() (bool, error)) error
 	}); ok {
 		if err := early.refuse(ctx, a, func() (bool, error) { return a.cfg.Rows.IdempotencyKnown(ctx, key) }); err != nil {
 			return nil, err
