@@ -125,7 +125,7 @@ func (o options) measure(ctx context.Context) (report *Report, err error) {
 	}
 	for _, args := range [][]string{
 		{"payouts", "--targets", "200000", "--slow-targets", "0"}, // for the upload: the rest is measured above
-		{"coupons", "--watchers", "0", "--line", "0"},             // the gate and the issuer
+		{"coupons", "--watchers", "0", "--line", "0"},             // the gate, the issuer and requests over HTTP
 	} {
 		own, err := o.own(ctx, args)
 		if err != nil {
@@ -142,7 +142,7 @@ func (o options) own(ctx context.Context, args []string) (OwnFigures, error) {
 	args = append([]string{"bench", "--output", "json", "--database-url", o.postgres, "--redis-url", o.redis}, args...)
 	run := exec.CommandContext(ctx, o.largesse, args...)
 	run.Stderr = os.Stderr
-	out, failed := run.Output() // also if a ratio is too low
+	out, failed := run.Output() // also if a ratio misses its limit
 	if err := json.Unmarshal(out, &measured); err != nil {
 		return measured, fmt.Errorf("largesse bench %s: %w", measured.Benchmark, errors.Join(failed, err))
 	}

@@ -46,14 +46,15 @@ func bench(t *testing.T, told any, args ...string) (log string, failed error) {
 }
 
 // TestNightlyBenchCouponsReportsLines checks that `largesse bench coupons` reports the cost of
-// watchers, the waits that they were told, and the load of a gate with a line. The size
+// requests over HTTP and of watchers, the waits that they were told, and the load of a gate with a line. The size
 // here is small; the figures of large runs are in docs/dev/bench.md.
 func TestNightlyBenchCouponsReportsLines(t *testing.T) {
 	var told figures
 	// A small run may miss a ratio.
 	log, _ := bench(t, &told, "coupons", "--redis-url", fixture.Own(t, fleet.NewRedis).Address(),
-		"--askers", "2000", "--by-hand", "50", "--watchers", "1000", "--line", "20000")
+		"--askers", "2000", "--by-hand", "50", "--http", "20000", "--watchers", "1000", "--line", "20000")
 	missing := map[string]bool{
+		"coupon request over HTTP, sold out": true, "coupon request over HTTP, admitted and issued": true,
 		"CPU while a line moves ten times per second": true, "the same with 1,000 watchers": true, "told ÷ real waits": true,
 		"told ÷ real waits after a fivefold slowdown": true, "load of a gate with 20,000 in line": true,
 		"the longest PING of Redis during the load": true,

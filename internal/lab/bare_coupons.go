@@ -2,13 +2,18 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/rueidis"
 
+	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
 )
 
@@ -31,6 +36,64 @@ redis.call('ZADD', KEYS[2], n, ARGV[1])
 redis.call('XADD', KEYS[4], '*', 'requestId', '1:' .. ARGV[1], 'templateId', '1', 'userId', ARGV[1], 'ticket', n)
 redis.call('SET', KEYS[5], room - 1)
 return {n, waiting}`
+
+// bareTemplate loads bareGate, and prepares a template for it. It returns what EVALSHA needs.
+func (s *stage) bareTemplate(ctx context.Context, redis rueidis.Client, quantity int) (sha string, keys []string, err error) {
+	if sha, err = redis.Do(ctx, redis.B().ScriptLoad().Script(bareGate).Build()).ToString(); err != nil {
+		return "", nil, fmt.Errorf("load the hand-written script: %w", err)
+	}
+	for _, name := range []string{"template", "line", "holders", "stream", "stock"} {
+		keys = append(keys, s.name+":{1}:"+name)
+	}
+	template := redis.B().Hset().Key(keys[0]).FieldValue().FieldValue("opens", "0").FieldValue("closes", "9e15").
+		FieldValue("total", strconv.Itoa(quantity)).FieldValue("live", "0").FieldValue("next", "0").Build()
+	if err := redis.Do(ctx, template).Error(); err != nil {
+		return "", nil, fmt.Errorf("prepare the hand-written script: %w", err)
+	}
+	return sha, keys, nil
+}
+
+// bareHandler is a hand-written handler of coupon requests: it decodes the body, runs
+// bareGate for the user, and writes a response of the shape of the real one.
+func bareHandler(redis rueidis.Client, sha string, keys []string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			UserID string `json:"userId"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.UserID == "" {
+			http.Error(w, "userId is missing", http.StatusUnprocessableEntity)
+			return
+		}
+		run := redis.B().Evalsha().Sha1(sha).Numkeys(int64(len(keys))).Key(keys...).Arg(body.UserID).Build()
+		reply, err := redis.Do(r.Context(), run).ToMessage()
+		status, media, answer := http.StatusConflict, "application/problem+json", any(&bareProblem)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		case reply.IsArray():
+			place, err := reply.AsIntSlice()
+			if err != nil || len(place) != 2 {
+				http.Error(w, "the script returned no place in line", http.StatusInternalServerError)
+				return
+			}
+			status, media = http.StatusAccepted, "application/json"
+			answer = client.IssueRequest{ID: r.PathValue("templateId") + ":" + body.UserID, Status: "WAITING", Ticket: place[0], QueueRank: &place[1]}
+		}
+		w.Header().Set("Content-Type", media)
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(answer) // the caller may have left
+	}
+}
+
+// bareProblem is the response of bareHandler to a user for whom no coupon is left.
+var bareProblem = struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+}{"about:blank", "Conflict", http.StatusConflict, "every coupon of this template is taken", reward.CodeSoldOut}
 
 // issueByHand is hand-written issuing: one transaction per coupon, which locks the
 // template with FOR UPDATE, on several connections. It returns the time it took. The

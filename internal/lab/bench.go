@@ -279,34 +279,44 @@ func (s *stage) settled(ctx context.Context, activity string, api *client.Client
 // drop creates a template, has users request its coupons, and waits until all that were
 // admitted have one. It took from the first request to the last coupon.
 func (s *stage) drop(ctx context.Context, e *engine.Engine, t reward.CouponTemplate, people, atOnce int) (*crowd, []Verdict, error) {
-	id, err := newTemplate(ctx, e, t)
+	id, err := openTemplate(ctx, e, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	first := &crowd{people: 1, atOnce: 1, request: inProcess(e, id)}
-	if err := first.run(ctx); err != nil { // until the gate is loaded; u0 is then in line, and has no second request
-		return nil, nil, err
-	}
-	users := &crowd{people: people, atOnce: atOnce, request: first.request}
+	users := &crowd{people: people, atOnce: atOnce, request: inProcess(e, id)}
 	began := time.Now()
 	if err := users.run(ctx); err != nil {
 		return nil, nil, err
 	}
-	for {
-		now, err := e.Store().TemplateGet(ctx, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		if now.IssuedTotal >= users.admitted.Load() {
-			break
-		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return nil, nil, err
-		}
+	if err := untilIssued(ctx, e, id, users.admitted.Load()); err != nil {
+		return nil, nil, err
 	}
 	users.took = time.Since(began)
 	verdicts, err := CheckDrop(ctx, e.Store(), id, t.TotalQuantity)
 	return users, verdicts, err
+}
+
+// openTemplate creates a template whose gate is loaded: u0 is in line, or has a coupon.
+func openTemplate(ctx context.Context, e *engine.Engine, t reward.CouponTemplate) (reward.TemplateID, error) {
+	id, err := newTemplate(ctx, e, t)
+	if err != nil {
+		return 0, err
+	}
+	first := &crowd{people: 1, atOnce: 1, request: inProcess(e, id)}
+	return id, first.run(ctx)
+}
+
+// untilIssued waits until coupons of a template are issued.
+func untilIssued(ctx context.Context, e *engine.Engine, id reward.TemplateID, coupons int64) error {
+	for {
+		now, err := e.Store().TemplateGet(ctx, id)
+		if err != nil || now.IssuedTotal >= coupons {
+			return err
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // newTemplate creates a template whose users get one coupon each.

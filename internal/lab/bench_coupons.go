@@ -18,6 +18,7 @@ import (
 type CouponBench struct {
 	Users, AtOnce  int
 	ByHand         int    // coupons issued in one transaction each
+	HTTP           int    // requests over HTTP; 0: that run is skipped
 	Watchers, Line int    // 0: that run is skipped
 	Tool           string // path of redis-benchmark
 }
@@ -74,6 +75,11 @@ func (c CouponBench) measure(ctx context.Context, s *stage, f *Figures) error {
 	ratio(issue/handIssue, issueRatioMin)
 	correct, detail := summarize(verdicts, func(v Verdict) string { return v.Invariant + ": " + v.Detail })
 	f.correct("correct", detail, correct && users.admitted.Load() == int64(c.Users))
+	if c.HTTP > 0 {
+		if err := c.overHandlers(ctx, s, f); err != nil {
+			return err
+		}
+	}
 	if c.Watchers > 0 {
 		if err := c.watchers(ctx, s, f); err != nil {
 			return err
@@ -141,18 +147,9 @@ func (c CouponBench) handGate(ctx context.Context, s *stage) (float64, error) {
 	if len(addresses) != 1 {
 		return 0, Misuse("--redis-url must be one redis://host:port")
 	}
-	sha, err := redis.Do(ctx, redis.B().ScriptLoad().Script(bareGate).Build()).ToString()
+	sha, keys, err := s.bareTemplate(ctx, redis, c.Users)
 	if err != nil {
-		return 0, fmt.Errorf("load the hand-written script: %w", err)
-	}
-	keys := make([]string, 5)
-	for i, name := range []string{"template", "line", "holders", "stream", "stock"} {
-		keys[i] = s.name + ":{1}:" + name
-	}
-	template := redis.B().Hset().Key(keys[0]).FieldValue().FieldValue("opens", "0").FieldValue("closes", "9e15").
-		FieldValue("total", strconv.Itoa(c.Users)).FieldValue("live", "0").FieldValue("next", "0").Build()
-	if err := redis.Do(ctx, template).Error(); err != nil {
-		return 0, fmt.Errorf("prepare the hand-written script: %w", err)
+		return 0, err
 	}
 	host, port, _ := strings.Cut(addresses[0], ":")
 	// Draw from a hundred times as many users as requests, so that nearly every
