@@ -86,7 +86,7 @@ func bareHandler(redis rueidis.Client, sha string, keys []string) http.HandlerFu
 	}
 }
 
-// bareProblem is the response of bareHandler to a user for whom no coupon is left.
+// bareProblem is the response of bareHandler after the last coupon.
 var bareProblem = struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
