@@ -44,7 +44,7 @@ test('pay a promotion from a file with wrong lines', async ({ w }) => {
   await button(page, 'Start…').click();
   await expect(page.getByText('Pay 50 targets: 525.00 EUR in all.')).toBeVisible();
   await button(page, 'Pay 50').click();
-  await badge(page, 'completed');
+  await badge(page, 'Completed');
   const id = page.url().split('/').pop();
   const p = await w.api('GET', `/v1/promotions/${id}`);
   expect(p.counts.failed > 0 && p.counts.succeeded + p.counts.failed === 50, JSON.stringify(p.counts)).toBe(true);
@@ -118,10 +118,10 @@ test('steer a running promotion', async ({ w }) => {
   await w.open(page, `/#/promotions/${id}`);
   await button(page, 'Start…').click();
   await confirm(page, 'Pay 60');
-  await badge(page, 'running');
+  await badge(page, 'Running');
   await button(page, 'Pause…').click();
   await confirm(page, 'Pause');
-  await badge(page, 'paused');
+  await badge(page, 'Paused');
   const before = await w.api('GET', `/v1/promotions/${id}`);
   expect(before.counts.succeeded + before.counts.failed < 60, 'it was paid before it was paused').toBe(true);
   await button(page, 'Rate…').click();
@@ -129,7 +129,7 @@ test('steer a running promotion', async ({ w }) => {
   await expect(page.getByText('at most 1,000 per second', { exact: true })).toBeVisible();
   await button(page, 'Resume…').click();
   await confirm(page, 'Resume');
-  await badge(page, 'completed');
+  await badge(page, 'Completed');
 });
 
 test('retry what failed, for one cause', async ({ w }) => {
@@ -137,12 +137,12 @@ test('retry what failed, for one cause', async ({ w }) => {
   await w.open(page, `/#/promotions/${w.paid}`);
   const causes = page.getByRole('region', { name: 'Failures by cause' });
   await causes.getByRole('link').first().click();
-  await expect(page.getByText('failed', { exact: true }).first()).toBeVisible();
+  await expect(page.getByText('Failed', { exact: true }).first()).toBeVisible();
   await expect(page).toHaveURL(/state=FAILED&code=/);
   await button(page, 'Retry failed…').click();
   await confirm(page, 'Retry');
   await expect(page.getByText(/payouts? will be tried again\./)).toBeVisible();
-  await badge(page, 'completed');
+  await badge(page, 'Completed');
 });
 
 test('resolve an unknown payout', async ({ w }) => {
@@ -176,7 +176,7 @@ test('approve as a second person', async ({ w }) => {
   await approve(second);
   await button(second, 'Start…').click();
   await confirm(second, 'Pay 3');
-  await badge(second, 'completed');
+  await badge(second, 'Completed');
 });
 
 test('approve the quantity of a template as a second person', async ({ w }) => {
@@ -250,7 +250,7 @@ test('cancel a coupon', async ({ w }) => {
   await w.open(page, `/#/coupons/${id}`);
   await button(page, 'cancel').click();
   await confirm(page, 'Cancel');
-  await expect(page.getByRole('cell').getByText('cancelled', { exact: true })).toBeVisible();
+  await expect(page.getByRole('cell').getByText('Cancelled', { exact: true })).toBeVisible();
   await expect(page.getByText('3', { exact: true }).first()).toBeVisible();
 });
 
@@ -262,10 +262,10 @@ test('replay and discard dead letters', async ({ w }) => {
   await w.accessible(page, '/#/dead-letters, opened');
   await button(page, 'discard').last().click();
   await confirm(page, 'Discard');
-  await expect(page.getByText(/Message \d+ discarded\./)).toBeVisible();
+  await expect(page.getByText(/Record \d+ discarded\./)).toBeVisible();
   await button(page, 'replay').first().click();
   await confirm(page, 'Replay');
-  await expect(page.getByText(/Message \d+ replayed\./)).toBeVisible();
+  await expect(page.getByText(/Record \d+ replayed\./)).toBeVisible();
 });
 
 test('a receiver of webhooks, and a delivery again', async ({ w }) => {

@@ -72,7 +72,7 @@ test('what a provider and a receiver say is only text', async ({ w }) => {
     const promotion = `/#/promotions/${id}`;
     const shown = {
       '/': [], '/#/promotions': ['<script>'], [promotion]: ['<script>', 'onerror', '\\u202egnp.exe', '[31mred'],
-      [`${promotion}?state=FAILED`]: ['javascript:window.hacked=1', 'svg onload'], [`${promotion}?state=UNKNOWN`]: ['unknown'], [`${promotion}?state=SUCCEEDED`]: ['\\u202egnp.exe'],
+      [`${promotion}?state=FAILED`]: ['javascript:window.hacked=1', 'svg onload'], [`${promotion}?state=UNKNOWN`]: ['Unclear'], [`${promotion}?state=SUCCEEDED`]: ['\\u202egnp.exe'],
       [`${promotion}?state=FAILED&code=${encodeURIComponent(messages[1])}`]: ['onerror'], '/#/unknown': [], '/#/people/one%20user': ['<script>', 'onerror', '\\u202egnp.exe'],
       [`${promotion}/payouts/6`]: ['\\u202egnp.exe', '\\u2066and'], [`/#/people/${encodeURIComponent(messages[6])}`]: ['\\u202egnp.exe'],
       '/#/webhooks': ['svg onload'], [`/#/webhooks/${hook.id}`]: ['500'], '/#/instances': [], '/#/audit': [], '/#/reconciliation': [],

@@ -4,6 +4,7 @@
 import { api, Problem, read, said, type Coupon, type Schemas, type Template } from '../lib/api';
 import { follow } from '../lib/stream';
 import { Clock } from './clock.svelte';
+import { t } from '../lib/language.svelte';
 
 type Request = Schemas['IssueRequest'];
 
@@ -107,7 +108,7 @@ export class Line {
     const until = Date.now() + earlyFor;
     while (!(await this.#askOnce())) {
       if (Date.now() > until) {
-        this.problem = 'It is not open yet. Ask again in a moment.';
+        this.problem = t('shop.notOpenYet');
         break;
       }
       await new Promise<void>((go) => this.#later(earlyEvery, go));
@@ -128,11 +129,11 @@ export class Line {
         this.refused = err.code;
         this.request = undefined;
       } else if (err instanceof Problem && (err.status === 429 || err.status === 503)) {
-        this.problem = 'Very many people ask at this moment. Try again in a few seconds.';
+        this.problem = t('shop.busy');
       } else if (err instanceof Problem) this.problem = err.message;
       else {
         this.cut = true;
-        this.problem = 'No answer came. Ask again: nobody gets two places by asking twice.';
+        this.problem = t('shop.noAnswer');
       }
     }
     return true;
@@ -168,7 +169,7 @@ export class Line {
 
   /** #lost: the server knows no request, so the user may ask again. */
   #lost(): void {
-    if (this.waiting) this.problem = 'The line had to be rebuilt, and this place is not known any more. Ask again.';
+    if (this.waiting) this.problem = t('shop.lost');
     this.#unfollow();
     this.request = undefined;
     this.#ticket = 0;

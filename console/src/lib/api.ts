@@ -4,6 +4,7 @@ import createClient from 'openapi-fetch';
 import { base } from './base';
 import type { components, paths } from './schema';
 import { session } from './session.svelte';
+import { language, t, translated } from './language.svelte';
 
 export type Schemas = components['schemas'];
 export type Promotion = Schemas['Promotion'];
@@ -19,14 +20,15 @@ export class Problem extends Error {
     readonly status: number,
     readonly body: Partial<ProblemBody>,
   ) {
-    super(body.detail ?? body.title ?? `The server answered with status ${status}.`);
+    super(translated('error', body.code) ?? body.detail ?? body.title ?? t('server.status', { status }));
   }
   get code(): string {
     return this.body.code ?? '';
   }
   /** fields maps a field to what is wrong with it. */
   get fields(): Record<string, string> {
-    return Object.fromEntries((this.body.errors ?? []).map((e) => [e.field, e.detail]));
+    const wrong = language.now === 'en' ? undefined : t('form.wrong');
+    return Object.fromEntries((this.body.errors ?? []).map((e) => [e.field, wrong ?? e.detail]));
   }
 }
 
@@ -37,7 +39,7 @@ export async function approveSeen(approve: () => Promise<unknown>, seen: { now: 
   } catch (err) {
     if (!(err instanceof Problem && err.status === 412)) throw err;
     await seen.now();
-    throw new Error('It has changed since you looked at it. Look at it again, and then approve.');
+    throw new Error(t('approve.changed'));
   }
   await seen.now();
 }
@@ -81,6 +83,6 @@ export async function read<T>(call: Promise<Result<T>>): Promise<T> {
 /** said is one sentence about a failure, and the ID to look for in the log. */
 export function said(err: unknown): { text: string; requestId?: string } {
   if (err instanceof Problem) return { text: err.message, requestId: err.body.requestId };
-  if (err instanceof TypeError) return { text: 'The server does not answer.' };
+  if (err instanceof TypeError) return { text: t('server.silent') };
   return { text: err instanceof Error ? err.message : String(err) };
 }

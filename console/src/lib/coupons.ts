@@ -1,20 +1,28 @@
 // What a template is doing at a moment.
 
 import type { Template } from './api';
+import { named } from './language.svelte';
+
+/** modes are the ways in which coupons are issued. */
+export const modes = { STREAM: 'mode.STREAM', KAFKA: 'mode.KAFKA', SYNC: 'mode.SYNC' } as const;
 
 export interface Phase {
+  name: 'closed' | 'draw' | 'notOpen' | 'drawing' | 'withoutRedis' | 'soldOut' | 'open';
   state: string; // as Badge knows it
   text: string;
 }
 
-export function phase(t: Template, now: number): Phase {
-  if (t.closesAt && new Date(t.closesAt).getTime() <= now) return { state: 'CANCELLED', text: 'closed' };
-  if (t.opensAt && new Date(t.opensAt).getTime() > now) {
-    if (t.draw && new Date(t.draw.from).getTime() <= now) return { state: 'RUNNING', text: 'draw: entries open' };
-    return { state: 'READY', text: 'not open yet' };
-  }
-  if (t.draw && t.draw.state !== 'DONE') return { state: 'RUNNING', text: 'drawing' };
-  if (t.path === 'DATABASE') return { state: 'WARN', text: 'open, without Redis' };
-  if (t.counters.stock <= 0 && !t.degraded) return { state: 'COMPLETED', text: 'sold out' };
-  return { state: 'RUNNING', text: 'open' };
+const states = { closed: 'CANCELLED', draw: 'RUNNING', notOpen: 'READY', drawing: 'RUNNING', withoutRedis: 'WARN', soldOut: 'COMPLETED', open: 'RUNNING' };
+
+function phaseName(c: Template, now: number): Phase['name'] {
+  if (c.closesAt && new Date(c.closesAt).getTime() <= now) return 'closed';
+  if (c.opensAt && new Date(c.opensAt).getTime() > now) return c.draw && new Date(c.draw.from).getTime() <= now ? 'draw' : 'notOpen';
+  if (c.draw && c.draw.state !== 'DONE') return 'drawing';
+  if (c.path === 'DATABASE') return 'withoutRedis';
+  return c.counters.stock <= 0 && !c.degraded ? 'soldOut' : 'open';
+}
+
+export function phase(c: Template, now: number): Phase {
+  const name = phaseName(c, now);
+  return { name, state: states[name], text: named('phase', name) };
 }

@@ -1,46 +1,47 @@
 // What people write into fields, as the API takes it.
 
 import { digitsOf, major } from './format';
+import { t } from './language.svelte';
 
 const plain = /^\d+$/;
 const grouped = /^\d{1,3}(?:[,.'’\s]\d{3})+$/;
 
 /** whole reads "1,000" as 1000, and an empty field as undefined. Other text is refused: it would be taken for "none". */
 export function whole(text: string, label: string): number | undefined {
-  const t = text.trim();
-  if (t === '') return undefined;
-  const n = plain.test(t) || grouped.test(t) ? Number(t.replaceAll(/\D/g, '')) : NaN;
-  if (!Number.isSafeInteger(n)) throw new Error(`${label}: “${t}” is not a whole number.`);
+  const typed = text.trim();
+  if (typed === '') return undefined;
+  const n = plain.test(typed) || grouped.test(typed) ? Number(typed.replaceAll(/\D/g, '')) : NaN;
+  if (!Number.isSafeInteger(n)) throw new Error(t('form.notWhole', { label, text: typed }));
   return n;
 }
 
 /** minor reads "1,000.5" of EUR as 100050 minor units, and an empty field as undefined. Without known digits, it reads whole numbers. */
 export function minor(text: string, label: string, currency: string | undefined): number | undefined {
-  const t = text.trim();
-  if (t === '') return undefined;
+  const typed = text.trim();
+  if (typed === '') return undefined;
   const digits = digitsOf(currency) ?? 0;
-  const [, before, after = ''] = /^(\d+|\d{1,3}(?:,\d{3})+)(?:\.(\d+))?$/.exec(t) ?? [];
-  if (before === undefined) throw new Error(`${label}: “${t}” is not an amount such as ${major(1050, currency)}.`);
-  if (after.length > digits) throw new Error(`${label}: “${t}” has ${after.length} digits behind the point, but ${currency ?? 'a number of points'} has ${digits || 'none'}.`);
+  const [, before, after = ''] = /^(\d+|\d{1,3}(?:,\d{3})+)(?:\.(\d+))?$/.exec(typed) ?? [];
+  if (before === undefined) throw new Error(t('form.notAmount', { label, text: typed, example: major(1050, currency) }));
+  if (after.length > digits) throw new Error(t('form.tooFine', { label, text: typed, digits }));
   const n = Number(before.replaceAll(',', '') + after.padEnd(digits, '0'));
-  if (!Number.isSafeInteger(n)) throw new Error(`${label}: “${t}” is too large.`);
+  if (!Number.isSafeInteger(n)) throw new Error(t('form.tooLarge', { label, text: typed }));
   return n;
 }
 
 /** unitsOf says in which units a field with an amount is. */
 export function unitsOf(currency: string | undefined): string {
-  if (!currency) return 'points, a whole number';
-  return digitsOf(currency) === undefined ? `in minor units of ${currency}` : `in ${currency}, such as ${major(1050, currency)}`;
+  if (!currency) return t('units.points');
+  return digitsOf(currency) === undefined ? t('units.minor', { currency }) : t('units.major', { currency, example: major(1050, currency) });
 }
 
 const day = 86_400;
 
 /** days reads "1.5" as 129600 seconds, and an empty field as undefined. */
 export function days(text: string, label: string): number | undefined {
-  const t = text.trim();
-  if (t === '') return undefined;
-  const seconds = /^\d+(\.\d+)?$/.test(t) ? Math.round(Number(t) * day) : NaN;
-  if (!(seconds > 0) || !Number.isSafeInteger(seconds)) throw new Error(`${label}: “${t}” is not a number of days, such as 30 or 0.5.`);
+  const typed = text.trim();
+  if (typed === '') return undefined;
+  const seconds = /^\d+(\.\d+)?$/.test(typed) ? Math.round(Number(typed) * day) : NaN;
+  if (!(seconds > 0) || !Number.isSafeInteger(seconds)) throw new Error(t('form.notDays', { label, text: typed }));
   return seconds;
 }
 
@@ -51,10 +52,10 @@ export function inDays(seconds: number | undefined): string {
 
 /** share reads percent, "2.5" as 0.025, and an empty field as undefined. */
 export function share(text: string, label: string): number | undefined {
-  const t = text.trim().replace(/%$/, '').replace(',', '.').trim();
-  if (t === '') return undefined;
-  const n = Number(t) / 100;
-  if (!(n >= 0 && n <= 1)) throw new Error(`${label}: “${text.trim()}” is not a percentage from 0 to 100.`);
+  const typed = text.trim().replace(/%$/, '').replace(',', '.').trim();
+  if (typed === '') return undefined;
+  const n = Number(typed) / 100;
+  if (!(n >= 0 && n <= 1)) throw new Error(t('form.notPercent', { label, text: text.trim() }));
   return n;
 }
 
@@ -88,10 +89,10 @@ export function metadataOf(pairs: Pair[]): Record<string, string> {
   for (const { name, value } of pairs) {
     const n = name.trim();
     if (!n) {
-      if (value.trim()) throw new Error(`Metadata: “${value.trim()}” has no name.`);
+      if (value.trim()) throw new Error(t('form.noName', { value: value.trim() }));
       continue;
     }
-    if (Object.hasOwn(out, n)) throw new Error(`Metadata: the name “${n}” comes twice.`);
+    if (Object.hasOwn(out, n)) throw new Error(t('form.twice', { name: n }));
     out[n] = value;
   }
   return out;

@@ -1,12 +1,32 @@
-// How numbers, money, times and durations look everywhere.
+// How numbers, money, times and durations look everywhere, in the language of the page.
 
-const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
-const tenths = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
-const bits = new Intl.NumberFormat(undefined, { style: 'percent', maximumFractionDigits: 1 });
+import { language, t } from './language.svelte';
+
+const made = new Map<string, ReturnType<typeof make>>();
+const make = (locale: string) => ({
+  whole: new Intl.NumberFormat(locale, { maximumFractionDigits: 0 }),
+  tenths: new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }),
+  percents: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 }),
+  decimals: [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(locale, { minimumFractionDigits: n, maximumFractionDigits: n })),
+  dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
+  time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
+  day: new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric' }),
+  minute: new Intl.DateTimeFormat(locale, { timeStyle: 'short' }),
+  second: new Intl.DateTimeFormat(locale, { timeStyle: 'medium' }),
+});
+
+/** formats are those of the language. */
+function formats(): ReturnType<typeof make> {
+  const { locale } = language;
+  let found = made.get(locale);
+  if (!found) made.set(locale, (found = make(locale)));
+  return found;
+}
 
 /** number groups digits. Strings are integers that may exceed 2^53. */
 export function number(n: number | string | bigint | undefined | null): string {
   if (n === undefined || n === null || n === '') return '–';
+  const { whole } = formats();
   if (typeof n === 'string') {
     try {
       return whole.format(BigInt(n));
@@ -20,13 +40,13 @@ export function number(n: number | string | bigint | undefined | null): string {
 /** rate shows one decimal place below ten. */
 export function rate(n: number | undefined | null): string {
   if (n === undefined || n === null) return '–';
+  const { tenths, whole } = formats();
   return n !== 0 && Math.abs(n) < 10 ? tenths.format(n) : whole.format(n);
 }
 
 /** percent shows a share of 0 to 1. A share that is not everything never looks like it. */
 export function percent(share: number): string {
-  if (share > 0.999 && share < 1) return bits.format(0.999);
-  return bits.format(share);
+  return formats().percents.format(share > 0.999 && share < 1 ? 0.999 : share);
 }
 
 // The currencies whose minor unit is not a hundredth, by ISO 4217, as in internal/reward/currency.go. Browsers
@@ -47,8 +67,6 @@ export function digitsOf(currency: string | undefined): number | undefined {
   return digits.get(currency ?? '');
 }
 
-const decimals = [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(undefined, { minimumFractionDigits: n, maximumFractionDigits: n }));
-
 /** major writes minor units in major ones, as a field takes them: "1050" of EUR is "10.50". */
 export function major(amount: number | string, currency: string | undefined): `${number}` {
   const behind = digitsOf(currency) ?? 0;
@@ -61,30 +79,29 @@ export function major(amount: number | string, currency: string | undefined): `$
 /** money shows minor units as people read them: "10.50 EUR", "1,050 KRW"; those of an unknown currency as they are. */
 export function money(amount: number | string | undefined | null, currency?: string): string {
   if (amount === undefined || amount === null || !currency) return number(amount);
-  return `${decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency))} ${currency}`;
+  return `${formats().decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency))} ${currency}`;
 }
 
-/** plural writes "1 target", "2 targets". */
-export function plural(n: number | string, one: string, many = one + 's'): string {
-  return `${number(n)} ${String(n) === '1' ? one : many}`;
+/** capital writes the first letter large, as labels begin. */
+export function capital(text: string): string {
+  return text.slice(0, 1).toLocaleUpperCase(language.now) + text.slice(1);
 }
 
-const dayAndTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
-const timeOnly = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
-
-/** moment is a time in the local zone; today's without the day. */
+/** moment is a time in the browser's zone, which it names; today's without the day. */
 export function moment(at: string | Date): string {
   const d = new Date(at);
-  return d.toDateString() === new Date().toDateString() ? timeOnly.format(d) : dayAndTime.format(d);
+  const { dayAndTime, time } = formats();
+  return (d.toDateString() === new Date().toDateString() ? time : dayAndTime).format(d);
 }
 
-const dayOnly = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
-const minuteOnly = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
+/** zone is the time zone of the browser, in which people write times. */
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** tick labels the axis of a chart with that many seconds between two labels: no more than tells them apart. */
 export function tick(d: Date, step: number): string {
-  if (step >= 86_400 || (d.getHours() === 0 && d.getMinutes() === 0 && d.getSeconds() === 0)) return dayOnly.format(d);
-  return (step < 60 ? timeOnly : minuteOnly).format(d);
+  const { day, minute, second } = formats();
+  if (step >= 86_400 || (d.getHours() === 0 && d.getMinutes() === 0 && d.getSeconds() === 0)) return day.format(d);
+  return (step < 60 ? second : minute).format(d);
 }
 
 /** utc is a time in UTC, for hovering and copying. */
@@ -94,28 +111,27 @@ export function utc(at: string | Date): string {
 
 /** duration writes seconds in at most two units: "2 h 5 min", "12 s". */
 export function duration(seconds: number): string {
-  const s = Math.max(0, Math.round(seconds));
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return s % 60 && s < 600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 60)} min`;
-  if (s < 86400) return s % 3600 >= 60 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 3600)} h`;
-  const days = Math.floor(s / 86400);
-  const hours = Math.floor((s % 86400) / 3600);
-  return hours ? `${days} d ${hours} h` : `${days} d`;
+  const all = Math.max(0, Math.round(seconds));
+  const [d, h, m, s] = [Math.floor(all / 86_400), Math.floor((all % 86_400) / 3600), Math.floor((all % 3600) / 60), all % 60];
+  if (all < 60) return t('time.seconds', { s });
+  if (all < 3600) return s && all < 600 ? t('time.minutesSeconds', { m, s }) : t('time.minutes', { m });
+  if (all < 86_400) return m ? t('time.hoursMinutes', { h, m }) : t('time.hours', { h });
+  return h ? t('time.daysHours', { d, h }) : t('time.days', { d });
 }
 
 /** ago writes how long ago a time is, by the browser's clock: in steps, so that a table of times does not flicker every second. */
 export function ago(at: string | Date, now: number): string {
   const seconds = (now - new Date(at).getTime()) / 1000;
-  if (seconds < 0) return `in ${duration(-seconds)}`;
-  if (seconds < 5) return 'now';
+  if (seconds < 0) return t('time.in', { duration: duration(-seconds) });
+  if (seconds < 5) return t('time.now');
   const step = seconds < 60 ? 5 : seconds < 600 ? 60 : 1;
-  return `${duration(Math.floor(seconds / step) * step)} ago`;
+  return t('time.ago', { duration: duration(Math.floor(seconds / step) * step) });
 }
 
 /** millis writes a latency. */
 export function millis(ms: number | undefined | null): string {
   if (ms === undefined || ms === null) return '–';
-  return ms < 10_000 ? `${whole.format(ms)} ms` : duration(ms / 1000);
+  return ms < 10_000 ? t('time.millis', { ms: number(ms) }) : duration(ms / 1000);
 }
 
 /**
@@ -129,11 +145,6 @@ export function plain(text: string | undefined | null): string {
 /** seconds writes a wait: milliseconds or tenths while it is short. */
 export function seconds(s: number | undefined | null): string {
   if (s === undefined || s === null) return '–';
-  if (s > 0 && s < 1) return `${Math.max(1, Math.round(s * 1000))} ms`;
-  return s < 10 ? `${tenths.format(s)} s` : duration(s);
-}
-
-/** words makes "UNKNOWN" readable: "unknown". */
-export function words(code: string): string {
-  return code.toLowerCase().replaceAll('_', ' ');
+  if (s > 0 && s < 1) return t('time.millis', { ms: Math.max(1, Math.round(s * 1000)) });
+  return s < 10 ? t('time.seconds', { s: formats().tenths.format(s) }) : duration(s);
 }

@@ -2,6 +2,7 @@
 // if the user asked for it, so that a reload keeps it.
 
 import { base } from './base';
+import { t } from './language.svelte';
 
 export type Role = 'shopper' | 'viewer' | 'issuer' | 'operator' | 'admin';
 export interface Me {
@@ -40,18 +41,18 @@ class Session {
     // A header cannot carry other characters.
     if (!/^[\x21-\x7e]+$/.test(this.#key)) {
       this.#key = '';
-      return 'A key or token has no spaces and only plain characters. Copy it again.';
+      return t('signIn.malformed');
     }
     let said: boolean;
     try {
       said = await this.#ask();
     } catch {
       this.#key = '';
-      return 'The server does not answer. Try again.';
+      return t('signIn.silent');
     }
     if (!said) {
       this.#key = '';
-      return 'The server does not accept this key. It may be mistyped, expired or revoked.';
+      return t('signIn.refused');
     }
     if (keep) sessionStorage.setItem(storage, this.#key);
     return '';

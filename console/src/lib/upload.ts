@@ -15,7 +15,7 @@ export async function upload<T>(path: string, file: Blob, type: string, sent: (s
     for (const [name, value] of Object.entries({ ...session.header, 'Content-Type': type })) request.setRequestHeader(name, value);
     request.upload.onprogress = (e) => sent(e.total > 0 ? e.loaded / e.total : 1);
     request.onload = () => resolve(new Response(request.responseText, { status: request.status }));
-    request.onerror = request.onabort = () => reject(new TypeError('no response'));
+    request.onerror = request.onabort = () => reject(new TypeError());
     request.send(file);
   });
   if (!response.ok) throw await problemOf(response);

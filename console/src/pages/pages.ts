@@ -1,6 +1,8 @@
 // The pages, and where the rail shows them.
 
 import type { Component } from 'svelte';
+import { t } from '../lib/language.svelte';
+import type { Messages } from '../lib/messages';
 import Approvals from './Approvals.svelte';
 import Audit from './Audit.svelte';
 import Books from './Books.svelte';
@@ -22,6 +24,9 @@ import Unknown from './Unknown.svelte';
 import Webhook from './Webhook.svelte';
 import Webhooks from './Webhooks.svelte';
 
+/** Title is a message without values. */
+type Title = { [K in keyof Messages]: Messages[K] extends undefined ? K : never }[keyof Messages];
+
 export interface PageInfo {
   title: string;
   rail: string; // the path of its entry in the rail
@@ -30,20 +35,20 @@ export interface PageInfo {
   component: Component<any>;
 }
 
-export const rail: { path: string; title: string; icon: string; role?: 'operator' | 'admin' }[] = [
-  { path: '/overview', title: 'Overview', icon: 'overview' },
-  { path: '/promotions', title: 'Promotions', icon: 'promotions' },
-  { path: '/coupons', title: 'Coupons', icon: 'coupons' },
-  { path: '/approvals', title: 'Approvals', icon: 'check' },
-  { path: '/unknown', title: 'Unknown', icon: 'question' },
-  { path: '/people', title: 'People', icon: 'people' },
-  { path: '/dead-letters', title: 'Dead letters', icon: 'letters' },
-  { path: '/webhooks', title: 'Webhooks', icon: 'webhooks' },
-  { path: '/instances', title: 'Instances', icon: 'instances' },
-  { path: '/reconciliation', title: 'Reconciliation', icon: 'books' },
-  { path: '/keys', title: 'API keys', icon: 'keys', role: 'admin' },
-  { path: '/audit', title: 'Audit', icon: 'audit' },
-  { path: '/settings', title: 'Settings', icon: 'settings', role: 'admin' },
+export const rail: { path: string; title: Title; icon: string; role?: 'operator' | 'admin' }[] = [
+  { path: '/overview', title: 'page.overview', icon: 'overview' },
+  { path: '/promotions', title: 'page.promotions', icon: 'promotions' },
+  { path: '/coupons', title: 'page.coupons', icon: 'coupons' },
+  { path: '/approvals', title: 'page.approvals', icon: 'check' },
+  { path: '/unknown', title: 'page.unknown', icon: 'question' },
+  { path: '/people', title: 'page.people', icon: 'people' },
+  { path: '/dead-letters', title: 'page.deadLetters', icon: 'letters' },
+  { path: '/webhooks', title: 'page.webhooks', icon: 'webhooks' },
+  { path: '/instances', title: 'page.instances', icon: 'instances' },
+  { path: '/reconciliation', title: 'page.reconciliation', icon: 'books' },
+  { path: '/keys', title: 'page.keys', icon: 'keys', role: 'admin' },
+  { path: '/audit', title: 'page.audit', icon: 'audit' },
+  { path: '/settings', title: 'page.settings', icon: 'settings', role: 'admin' },
 ];
 
 const flat: Record<string, Component<any>> = {
@@ -56,12 +61,12 @@ export function pageOf(parts: string[]): PageInfo {
   const [first = 'overview', second] = parts;
   const entry = rail.find((r) => r.path === '/' + first);
   const component = flat[first];
-  if (!entry || !component) return { title: 'Not found', rail: '', component: Missing };
-  if (!second) return { title: entry.title, rail: entry.path, role: entry.role, component };
-  if (first === 'promotions' && second === 'new') return { title: 'Create a promotion', rail: entry.path, role: 'operator', component: PromotionNew };
-  if (first === 'promotions') return { title: `Promotion ${second}`, rail: entry.path, component: Promotion };
-  if (first === 'coupons') return second === 'new' ? { title: 'Create a template', rail: entry.path, role: 'operator', component: TemplateNew } : { title: `Template ${second}`, rail: entry.path, component: Template };
-  if (first === 'webhooks') return { title: 'Webhook receiver', rail: entry.path, component: Webhook };
+  if (!entry || !component) return { title: t('page.notFound'), rail: '', component: Missing };
+  if (!second) return { title: t(entry.title), rail: entry.path, role: entry.role, component };
+  if (first === 'promotions' && second === 'new') return { title: t('promotion.create'), rail: entry.path, role: 'operator', component: PromotionNew };
+  if (first === 'promotions') return { title: t('promotion.number', { id: second }), rail: entry.path, component: Promotion };
+  if (first === 'coupons') return second === 'new' ? { title: t('template.create'), rail: entry.path, role: 'operator', component: TemplateNew } : { title: t('template.number', { id: second }), rail: entry.path, component: Template };
+  if (first === 'webhooks') return { title: t('webhook.receiver'), rail: entry.path, component: Webhook };
   if (first === 'people') return { title: second, rail: entry.path, component: Person };
-  return { title: 'Not found', rail: '', component: Missing };
+  return { title: t('page.notFound'), rail: '', component: Missing };
 }

@@ -2,8 +2,9 @@
 
 import { api, approveSeen, read, type Promotion } from '../lib/api';
 import { whole } from '../lib/form';
-import { money, number, plural } from '../lib/format';
+import { capital, money } from '../lib/format';
 import type { Question } from '../ui/Ask.svelte';
+import { t } from '../lib/language.svelte';
 
 export interface PromotionAction {
   label: string;
@@ -29,17 +30,17 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
   const ended = status === 'CANCELLED' || status === 'COMPLETED';
   const list: (PromotionAction & { when: boolean })[] = [
     // First, so that it moves no other button when the first payout fails.
-    { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, label: 'Retry failed…', look: '', question: (p) => retry(p, code, seen) },
-    { when: !!p.awaitingApproval, label: 'Approve…', look: 'button-main', question: (p) => approve(p, seen) },
-    { when: !!p.awaitingApproval, label: 'Reject…', look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT', label: 'Start…', look: 'button-main', question: (p) => start(p, seen) },
-    { when: status === 'RUNNING', label: 'Pause…', look: '', question: (p) => pause(p, seen) },
-    { when: status === 'PAUSED', label: 'Resume…', look: 'button-main', question: (p) => resume(p, seen) },
-    { when: !ended, label: 'Rate…', look: '', question: (p) => rate(p, seen) },
-    { when: true, label: 'Change…', look: '' },
-    { when: !ended && !p.closed && status !== 'DRAFT', label: 'Close…', look: '', question: (p) => close(p, seen) },
-    { when: status === 'DRAFT', label: 'Delete…', look: 'button-danger', question: (p) => remove(p, seen) },
-    { when: status === 'RUNNING' || status === 'PAUSED', label: 'Cancel…', look: 'button-danger', question: (p) => cancel(p, seen) },
+    { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
+    { when: !!p.awaitingApproval, label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
+    { when: !!p.awaitingApproval, label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
+    { when: status === 'DRAFT', label: t('act.start'), look: 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'RUNNING', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
+    { when: status === 'PAUSED', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
+    { when: !ended, label: t('act.rate'), look: '', question: (p) => rate(p, seen) },
+    { when: true, label: t('act.change'), look: '' },
+    { when: !ended && !p.closed && status !== 'DRAFT', label: t('act.close'), look: '', question: (p) => close(p, seen) },
+    { when: status === 'DRAFT', label: t('act.delete'), look: 'button-danger', question: (p) => remove(p, seen) },
+    { when: status === 'RUNNING' || status === 'PAUSED', label: t('act.cancel'), look: 'button-danger', question: (p) => cancel(p, seen) },
   ];
   return list.filter((a) => a.when);
 }
@@ -54,90 +55,90 @@ async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
 }
 
 export const start = (p: Promotion, seen: Seen): Question => ({
-  title: `Start ${p.name}`,
-  button: `Pay ${number(p.totalCount)}`,
-  consequences: [`Pay ${plural(p.totalCount, 'target')}: ${amount(p)} in all.`],
+  title: t('start.title', { name: p.name }),
+  button: t('start.button', { n: p.totalCount }),
+  consequences: [t('start.effect', { n: p.totalCount, amount: amount(p) })],
   act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
 });
 
 const pause = (p: Promotion, seen: Seen): Question => ({
-  title: `Pause ${p.name}`,
-  button: 'Pause',
-  consequences: ['No new call starts. Calls in flight end, and their outcomes count.', `${plural(undecided(p), 'payout')} wait.`],
+  title: t('pause.title', { name: p.name }),
+  button: t('pause.button'),
+  consequences: [t('pause.effect'), t('pause.waiting', { n: undecided(p) })],
   act: () => reread(api.POST('/v1/promotions/{id}/pause', at(p)), seen),
 });
 
 const resume = (p: Promotion, seen: Seen): Question => ({
-  title: `Resume ${p.name}`,
-  button: 'Resume',
-  consequences: [`Go on with ${plural(undecided(p), 'payout')}.`],
+  title: t('resume.title', { name: p.name }),
+  button: t('resume.button'),
+  consequences: [t('resume.effect', { n: undecided(p) })],
   act: () => reread(api.POST('/v1/promotions/{id}/resume', at(p)), seen),
 });
 
 const cancel = (p: Promotion, seen: Seen): Question => ({
-  title: `Cancel ${p.name}`,
-  button: 'Cancel the promotion',
+  title: t('cancel.title', { name: p.name }),
+  button: t('cancel.button'),
   danger: true,
   typed: typedName(p),
-  consequences: [`${plural(undecided(p), 'payout')} will not be paid. This cannot be undone.`, 'Payouts that may be charged already are looked up at the provider.'],
+  consequences: [t('cancel.effect', { n: undecided(p) }), t('cancel.lookup')],
   act: () => reread(api.POST('/v1/promotions/{id}/cancel', at(p)), seen),
 });
 
 const close = (p: Promotion, seen: Seen): Question => ({
-  title: `Close ${p.name}`,
-  button: 'Close',
-  consequences: ['No more targets can be added. It completes when all that it has are decided.'],
+  title: t('close.title', { name: p.name }),
+  button: t('close.button'),
+  consequences: [t('close.effect')],
   act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
 });
 
 function approve(p: Promotion, seen: Seen): Question {
   const tag = seen.tag();
   return {
-    title: `Approve ${p.name}`,
-    button: 'Approve',
-    consequences: [`${plural(p.totalCount, 'target')}, ${amount(p)} in all, as they stand. What is added later needs another approval.`],
+    title: t('approve.title', { name: p.name }),
+    button: t('approve.button'),
+    consequences: [t('approve.effect', { n: p.totalCount, amount: amount(p) })],
     act: () => approveSeen(() => api.POST('/v1/promotions/{id}/approve', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} } }), seen),
   };
 }
 
 const reject = (p: Promotion, seen: Seen): Question => ({
-  title: `Reject ${p.name}`,
-  button: 'Reject',
+  title: t('reject.title', { name: p.name }),
+  button: t('reject.button'),
   danger: true,
-  consequences: ['It is not paid. Its creator sees your reason.'],
-  field: { label: 'Reason', required: true },
+  consequences: [t('reject.effect')],
+  field: { label: t('col.reason'), required: true },
   act: (reason) => reread(api.POST('/v1/promotions/{id}/reject', { ...at(p), body: { reason } }), seen),
 });
 
 const rate = (p: Promotion, seen: Seen): Question => ({
-  title: `Change the rate of ${p.name}`,
-  button: 'Change',
-  consequences: [p.ratePerSecond ? `Now ${number(p.ratePerSecond)} calls per second.` : 'Now without a limit of its own.'],
-  field: { label: 'Calls per second', hint: 'Empty: no limit of its own.', required: false, value: p.ratePerSecond ? String(p.ratePerSecond) : '' },
+  title: t('rate.title', { name: p.name }),
+  button: t('rate.button'),
+  consequences: [p.ratePerSecond ? t('rate.now', { n: p.ratePerSecond }) : t('rate.nowNone')],
+  field: { label: t('field.rate'), hint: capital(t('hint.rate')), required: false, value: p.ratePerSecond ? String(p.ratePerSecond) : '' },
   act: async (text) => {
-    const n = whole(text, 'Calls per second') ?? null;
+    const n = whole(text, t('field.rate')) ?? null;
     await reread(api.PATCH('/v1/promotions/{id}', { ...at(p), body: { ratePerSecond: n } }), seen);
-    return n === null ? 'The rate has no limit of its own.' : `At most ${number(n)} calls per second.`;
+    return n === null ? t('rate.none') : t('rate.set', { n });
   },
 });
 
 const retry = (p: Promotion, code: string | undefined, seen: Seen): Question => ({
-  title: code ? `Retry those that failed with ${code}` : 'Retry what failed',
-  button: 'Retry',
-  consequences: [`${code ? 'Payouts with this code' : plural(p.counts.failed, 'payout')} are tried again. Each is looked up first if the provider may have forgotten its key.`],
+  title: code ? t('retry.titleCode', { code }) : t('retry.title'),
+  button: t('retry.button'),
+  consequences: [code ? t('retry.effectCode') : t('retry.effect', { n: p.counts.failed }), t('retry.lookup')],
   act: async () => {
     const done = await read(api.POST('/v1/promotions/{id}/payouts/retry', { ...at(p), body: { state: 'FAILED', code } }));
     await seen.now();
-    return `${plural(done.requeued, 'payout')} will be tried again.`;
+    return t('retry.done', { n: done.requeued });
   },
 });
 
 const remove = (p: Promotion, seen: Seen): Question => ({
-  title: `Delete ${p.name}`,
-  button: 'Delete',
+  title: t('delete.title', { name: p.name }),
+  button: t('delete.button'),
   danger: true,
   typed: typedName(p),
-  consequences: [`The draft and its ${plural(p.totalCount, 'target')} are deleted.`],
+  consequences: [t('delete.effect', { n: p.totalCount })],
   act: async () => {
     await api.DELETE('/v1/promotions/{id}', at(p));
     seen.removed();
