@@ -40,7 +40,7 @@ func (e *WebhookEndpoint) setETag(tag string) { e.ETag = tag }
 // NewWebhookEndpoint describes a webhook endpoint to create.
 type NewWebhookEndpoint struct {
 	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
-	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"`
+	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used,coupon.sold_out,coupon.approval_needed"`
 	Description string   `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
 }
@@ -48,7 +48,7 @@ type NewWebhookEndpoint struct {
 // WebhookEndpointChange describes a change of a webhook endpoint. Nil fields stay.
 type WebhookEndpointChange struct {
 	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
-	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used"` // replaces all
+	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used,coupon.sold_out,coupon.approval_needed"` // replaces all
 	Description *string  `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"` // true: pending deliveries go on, and past failures are forgotten
 	// IfMatch is the ETag of an earlier response. If what a change can change is
@@ -66,6 +66,7 @@ type WebhookDelivery struct {
 	PromotionID   string           `json:"promotionId,omitempty"`
 	TargetID      string           `json:"targetId,omitempty"`
 	CouponID      string           `json:"couponId,omitempty"`
+	TemplateID    string           `json:"templateId,omitempty"`
 	State         string           `json:"state" enum:"PENDING,DELIVERED,ABANDONED"`
 	NextAttemptAt *time.Time       `json:"nextAttemptAt,omitempty"` // only while it is PENDING
 	EndedAt       *time.Time       `json:"endedAt,omitempty"`

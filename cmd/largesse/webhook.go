@@ -250,6 +250,8 @@ func subjectOf(d client.WebhookDelivery) string {
 	switch {
 	case d.CouponID != "":
 		return "coupon " + d.CouponID
+	case d.TemplateID != "":
+		return "template " + d.TemplateID
 	case d.TargetID != "":
 		return "promotion " + d.PromotionID + ", target " + d.TargetID
 	case d.PromotionID != "":

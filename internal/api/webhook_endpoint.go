@@ -68,6 +68,9 @@ func deliveryOf(d store.EndpointDelivery) *client.WebhookDelivery {
 	if d.CouponID != 0 {
 		out.CouponID = d.CouponID.String()
 	}
+	if d.TemplateID != 0 {
+		out.TemplateID = d.TemplateID.String()
+	}
 	if d.State == store.WebhookPending {
 		out.NextAttemptAt = timeOf(d.DueAt)
 	}

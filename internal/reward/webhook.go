@@ -5,4 +5,5 @@ package reward
 var WebhookEvents = []string{
 	"promotion.started", "promotion.paused", "promotion.completed", "promotion.cancelled", "promotion.approval_needed",
 	"balance.breach", "payout.failed", "payout.unknown", "coupon.issued", "coupon.cancelled", "coupon.used",
+	"coupon.sold_out", "coupon.approval_needed",
 }

@@ -9,8 +9,8 @@ import (
 
 // WebhookEvents are the events of webhook endpoints. The position of an event is its
 // number in the database, so none may be removed or moved. The first one is only sent on
-// demand. Those from payout.failed on are bulk events: there can be as many as payouts
-// or coupons.
+// demand. Those from payout.failed to coupon.used are bulk events: there can be as many as
+// payouts or coupons.
 var WebhookEvents = append([]string{WebhookTest}, reward.WebhookEvents...)
 
 // WebhookTest is the event that tests an endpoint.
@@ -23,7 +23,9 @@ const (
 	WebhookPayoutFailed   = 7
 	WebhookPayoutUnknown  = 8
 	WebhookCouponIssued   = 9
+	WebhookSoldOut        = 12
 	WebhookBulkFirst      = 7
+	WebhookBulkLast       = 11
 )
 
 // WebhookEndpointsMax limits the endpoints, because each event is recorded for each of
@@ -88,10 +90,11 @@ type EndpointDelivery struct {
 	EndpointID int64
 	Event      string
 	At         time.Time
-	// PromotionID, TargetID and CouponID are zero if the event is not about one.
+	// PromotionID, TargetID, CouponID and TemplateID are zero if the event is not about one.
 	PromotionID reward.PromotionID
 	TargetID    *reward.TargetID
 	CouponID    reward.CouponID
+	TemplateID  reward.TemplateID
 	State       WebhookDeliveryState
 	Attempts    int // all that were made
 	Tries       int // those since the event or the latest resend

@@ -62,6 +62,17 @@ type (
 		CancelReason string    `json:"cancelReason,omitempty"`
 		ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	}
+	// TemplateData describes a coupon template.
+	TemplateData struct {
+		ID               string    `json:"id"`
+		Name             string    `json:"name"`
+		TotalQuantity    int64     `json:"totalQuantity"`
+		AwaitingQuantity int64     `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
+		IssuedTotal      int64     `json:"issuedTotal" doc:"Coupons that were ever issued"`
+		Live             int64     `json:"live" doc:"Issued coupons without cancelled ones"`
+		OpensAt          time.Time `json:"opensAt,omitzero"`
+		ClosesAt         time.Time `json:"closesAt,omitzero"`
+	}
 	// EndpointData names the endpoint that is tested.
 	EndpointData struct {
 		EndpointID string `json:"endpointId"`
@@ -91,6 +102,8 @@ func (d *Deliverer) dataOf(ctx context.Context, e store.EndpointDelivery) (any, 
 		return d.promotion(ctx, e.PromotionID)
 	case e.CouponID != 0:
 		return d.coupon(ctx, e.CouponID)
+	case e.TemplateID != 0:
+		return d.template(ctx, e.TemplateID)
 	}
 	return EndpointData{strconv.FormatInt(e.EndpointID, 10)}, nil
 }
@@ -139,8 +152,22 @@ func (d *Deliverer) coupon(ctx context.Context, id reward.CouponID) (CouponData,
 	}, nil
 }
 
+func (d *Deliverer) template(ctx context.Context, id reward.TemplateID) (TemplateData, error) {
+	t, err := d.cfg.Rows.TemplateGet(ctx, id)
+	if err != nil {
+		return TemplateData{ID: id.String()}, unlessMissing(err)
+	}
+	data := TemplateData{
+		ID: id.String(), Name: t.Name, TotalQuantity: t.TotalQuantity, IssuedTotal: t.IssuedTotal, Live: t.Live, OpensAt: t.OpensAt.UTC(), ClosesAt: t.ClosesAt.UTC(),
+	}
+	if t.AwaitsApproval() {
+		data.AwaitingQuantity = t.AwaitingQuantity
+	}
+	return data, nil
+}
+
 func unlessMissing(err error) error {
-	if reward.HasCode(err, reward.CodeNotFound) || reward.HasCode(err, reward.CodeCouponNotFound) {
+	if reward.HasCode(err, reward.CodeNotFound) || reward.HasCode(err, reward.CodeCouponNotFound) || reward.HasCode(err, reward.CodeTemplateNotFound) {
 		return nil
 	}
 	return err

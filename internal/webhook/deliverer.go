@@ -55,6 +55,7 @@ type Rows interface {
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGet(ctx context.Context, id store.PayoutID) (reward.Payout, []reward.Attempt, error)
 	CouponGet(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+	TemplateGet(ctx context.Context, id reward.TemplateID) (reward.CouponTemplate, error)
 }
 
 // Config configures a Deliverer.

@@ -38,7 +38,7 @@ func TestPlans(t *testing.T) {
 		"holders":      {"coupons_slot"}, "expire coupons": {"coupons_expiry"},
 		"end holds": {"coupons_held"}, "changed holders": {"coupons_version", "coupons_slot"}, "find ended holds": {"coupons_held"},
 		"active templates": {"coupon_templates_closes", "coupon_templates_pkey"}, "has entrants": {"coupon_entrants_pkey"},
-		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "latest refusal": {"coupon_refusals_pkey"},
+		"list entrants": {"coupon_entrants_pkey"}, "draws of a user": {"coupon_entrants_user", "coupon_templates_pkey"}, "latest refusal": {"coupon_refusals_pkey"}, "count what is sold out": {"coupon_templates_pkey"},
 		"payouts of a user": {"payout_users_user", "payouts_pkey"}, "answers of a user": {"payout_users_user", "payouts_pkey", "attempts_pkey"},
 		"views": {"promotions_pkey", "summaries_pkey"}, "active promotions": {"promotions_active"}, "whole list": {"promotions_active"},
 		"changes": {"changes_changed", "promotions_active", "summaries_pkey"}, "find an API key": {"api_keys_hash"}, "list API keys": {"api_keys_pkey"},

@@ -25,10 +25,24 @@ FROM coupon_templates t LEFT JOIN (
 	beginRefusal = `INSERT INTO coupon_refusals (template_id, number, since, reason) SELECT t.id, $2 + 1, $3, $4 FROM coupon_templates t
 WHERE t.id = $1 AND t.archived_at IS NULL AND NOT EXISTS (
   SELECT 1 FROM coupon_refusals r WHERE r.template_id = $1 AND r.number >= $2 AND (r.number > $2 OR r.until > $3)) RETURNING number`
+
+	// capacity is how many live coupons a template t can reach, as CouponTemplate.LiveMax.
+	capacity = `CASE WHEN t.codes_imported = 0 OR t.total_quantity < t.live + t.codes_imported - t.issued_total
+  THEN t.total_quantity ELSE t.live + t.codes_imported - t.issued_total END`
+	isSoldOutFirst = `t.id = $1 AND t.archived_at IS NULL AND t.sold_out_quantity < ` + capacity
+
+	// soldOutEvent records event $2 of template $1 for each endpoint that asks for it, if none
+	// has said yet that so many coupons are sold out. countSoldOut follows it.
+	soldOutEvent = `INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, template_id)
+SELECT e.id, CAST($2 AS integer), now.at, now.at, t.id FROM (SELECT :clock AS at) now, coupon_templates t, webhook_endpoints e
+WHERE ` + isSoldOutFirst + ` AND e.enabled AND e.events >> CAST($2 AS integer) & 1 = 1 ORDER BY e.id`
+	countSoldOut = `UPDATE coupon_templates AS t SET sold_out_quantity = ` + capacity + ` WHERE ` + isSoldOutFirst
 )
 
 // RefusalRecord records that a template refuses every request from at on, for reason
 // (CodeSoldOut or CodeClosed). An empty reason ends that interval. A repeat changes nothing.
+// The event that a template is sold out comes with the interval, but again only once the
+// template could have more coupons: not each time that a cancelled coupon is issued again.
 // An at before the latest recorded time counts as that time.
 func (t *Tables) RefusalRecord(ctx context.Context, id reward.TemplateID, reason string, from time.Time) error {
 	reason, from = reward.SanitizeText(reason), instant(from)
@@ -57,6 +71,9 @@ func (t *Tables) RefusalRecord(ctx context.Context, id reward.TemplateID, reason
 			}
 			if begins {
 				statements = append(statements, Statement{SQL: beginRefusal, Args: []any{int64(id), number, since, reason}, Must: true})
+			}
+			if begins && reason == reward.CodeSoldOut {
+				statements = append(statements, Statement{SQL: soldOutEvent, Args: []any{int64(id), store.WebhookSoldOut}}, Statement{SQL: countSoldOut, Args: []any{int64(id)}})
 			}
 			return statements
 		})

@@ -330,7 +330,7 @@ func (d Dialect) Statements() map[string]string {
 		"changed holdings": holdingsAbove, "holders": holders, "waiting line": waitingLine,
 		"return codes": returnCodes, "forget the codes of coupons": forgetCodesOf, "free places": freePlaces, "lengthen an import": lengthenImport, "changed holders": changedHolders,
 		"a line": lineOf, "store a leave": storeLeft, "count a leave": countLeft, "draw now": drawNow, "save entrants": saveEntrants, "has entrants": hasEntrants,
-		"latest refusal": latestRefusal, "end a refusal": endRefusal, "begin a refusal": beginRefusal,
+		"latest refusal": latestRefusal, "end a refusal": endRefusal, "begin a refusal": beginRefusal, "tell that a template is sold out": soldOutEvent, "count what is sold out": countSoldOut,
 		"find a taken code": takenCode, "lock an import": lockImport, "stage codes": stageCodes, "count staged codes": countStaged,
 		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
 		"expire coupons": expireCoupons, "find ended holds": endedHolds,

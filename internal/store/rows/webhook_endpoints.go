@@ -42,7 +42,7 @@ WHERE id = $1 AND (CAST($6 AS text) IS NULL OR url = CAST($6 AS text) AND descri
 
 	rotateEndpoint = `UPDATE webhook_endpoints SET previous_secret = secret, previous_until = :clock + CAST($3 AS interval), secret = $2 WHERE id = $1`
 
-	deliveryColumns = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, state, attempts, tries, due_at, done_at, body`
+	deliveryColumns = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, template_id, state, attempts, tries, due_at, done_at, body`
 	deliverySQL     = `SELECT ` + deliveryColumns + ` FROM webhook_deliveries `
 
 	claimDeliveries = `WITH due AS MATERIALIZED (
@@ -52,7 +52,7 @@ WHERE id = $1 AND (CAST($6 AS text) IS NULL OR url = CAST($6 AS text) AND descri
 UPDATE webhook_deliveries SET due_at = :clock + CAST($3 AS interval) WHERE id IN (SELECT delivery FROM due) RETURNING ` + deliveryColumns
 
 	// A page of deliveries comes with the attempts of each, without the bodies.
-	pageColumns   = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, state, attempts, tries, due_at, done_at`
+	pageColumns   = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, template_id, state, attempts, tries, due_at, done_at`
 	pageSQL       = `SELECT ` + pageColumns + ` FROM webhook_deliveries `
 	deliveriesAll = pageSQL + `WHERE endpoint_id = $1 AND state = 0 AND id < $2
 UNION ALL ` + pageSQL + `WHERE endpoint_id = $1 AND state = 1 AND id < $2
@@ -61,7 +61,7 @@ UNION ALL ` + pageSQL + `WHERE endpoint_id = $1 AND state = 2 AND id < $2 ORDER 
 	listAll      = attemptsOfPage + deliveriesAll + attemptsJoined
 	listIn       = attemptsOfPage + deliveriesIn + attemptsJoined
 
-	attemptsOfPage = `SELECT p.id, p.endpoint_id, p.event, p.at, p.promotion_id, p.target_id, p.coupon_id, p.state, p.attempts, p.tries, p.due_at,
+	attemptsOfPage = `SELECT p.id, p.endpoint_id, p.event, p.at, p.promotion_id, p.target_id, p.coupon_id, p.template_id, p.state, p.attempts, p.tries, p.due_at,
   p.done_at, a.number, a.at, a.status, a.millis, a.error FROM (`
 	attemptsJoined = `) p LEFT JOIN webhook_attempts a ON a.delivery_id = p.id ORDER BY p.id DESC, a.number`
 
@@ -89,7 +89,7 @@ SELECT id, 0, now.at, now.at FROM (SELECT :clock AS at) now, webhook_endpoints W
 )
 
 var (
-	isBulk = `event >= ` + strconv.Itoa(store.WebhookBulkFirst)
+	isBulk = `event BETWEEN ` + strconv.Itoa(store.WebhookBulkFirst) + ` AND ` + strconv.Itoa(store.WebhookBulkLast)
 
 	// bulkToDrop returns the $2-th oldest pending bulk event.
 	bulkToDrop = `SELECT max(id) FROM (SELECT id FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 0 AND ` + isBulk + ` ORDER BY id LIMIT $2) n`
@@ -133,13 +133,13 @@ func scanEndpoint(scan Scan, e *store.WebhookEndpoint) error {
 
 // deliveryScanner has the columns of a delivery that need a conversion.
 type deliveryScanner struct {
-	event                     int
-	promotion, target, coupon *int64
+	event                               int
+	promotion, target, coupon, template *int64
 }
 
 func (n *deliveryScanner) columns(d *store.EndpointDelivery) []any {
 	return []any{
-		&d.ID, &d.EndpointID, &n.event, (*at)(&d.At), &n.promotion, &n.target, &n.coupon, &d.State, &d.Attempts, &d.Tries, (*at)(&d.DueAt), (*at)(&d.DoneAt),
+		&d.ID, &d.EndpointID, &n.event, (*at)(&d.At), &n.promotion, &n.target, &n.coupon, &n.template, &d.State, &d.Attempts, &d.Tries, (*at)(&d.DueAt), (*at)(&d.DoneAt),
 	}
 }
 
@@ -156,6 +156,9 @@ func (n *deliveryScanner) set(d *store.EndpointDelivery) {
 	}
 	if n.coupon != nil {
 		d.CouponID = reward.CouponID(*n.coupon)
+	}
+	if n.template != nil {
+		d.TemplateID = reward.TemplateID(*n.template)
 	}
 }
 

@@ -36,6 +36,8 @@ func (b *bundle) told(id int64) []string {
 			text += fmt.Sprintf(" %d", d.PromotionID)
 		case d.CouponID != 0:
 			text += fmt.Sprintf(" %d", d.CouponID)
+		case d.TemplateID != 0:
+			text += fmt.Sprintf(" template %d", d.TemplateID)
 		}
 		if d.State == store.WebhookPending && d.Tries == 0 && (d.EndpointID != id || !b.recent(d.At) || !d.DueAt.Equal(d.At)) {
 			b.Errorf("%s: %+v", text, d)
@@ -151,6 +153,39 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.must(err)
 		b.wantTold(1, "coupon.issued 1", "coupon.issued 2", "coupon.issued 3", "coupon.used 1", "coupon.cancelled 2", "coupon.issued 11")
 		b.wantTold(2, "coupon.used 1")
+	})
+
+	run(t, open, "Templates", func(b *bundle) {
+		b.endpoint(1, "coupon.sold_out", "coupon.approval_needed")
+		b.endpoint(2, "coupon.used")
+		waits := stock(1)
+		rules.LimitQuantity(&waits, 0, 10)
+		must(b.TemplateCreate(b.ctx, waits))(b)
+		change := func(id reward.TemplateID, total int64) {
+			b.Helper()
+			must(b.TemplateChange(b.ctx, rules.TemplateChange{ID: id, TotalQuantity: &total, CodesAbove: 10, By: "kim"}))(b)
+		}
+		change(1, 200)
+		change(1, 200)
+		change(1, 10)
+		b.wantTold(1, "coupon.approval_needed template 1", "coupon.approval_needed template 1")
+		b.template(2, quantity(3))
+		refuses := func(reason string, second int) {
+			b.Helper()
+			b.must(together(4, func(int) error { return b.RefusalRecord(b.ctx, 2, reason, at(second)) }))
+		}
+		refuses(soldOut, 2)
+		want := append(b.told(1)[:2], "coupon.sold_out template 2")
+		b.wantTold(1, want...)
+		refuses("", 3)
+		refuses(soldOut, 4) // a cancelled coupon was issued again
+		b.wantTold(1, want...)
+		refuses("", 5)
+		change(2, 9)
+		refuses(soldOut, 6)
+		refuses(reward.CodeClosed, 7)
+		b.wantTold(1, append(want, "coupon.sold_out template 2")...)
+		b.wantTold(2)
 	})
 
 	run(t, open, "DisabledEndpointsHearNothing", func(b *bundle) {
