@@ -24,6 +24,7 @@ type promotionRows interface {
 	PromotionAuthors(ctx context.Context, id reward.PromotionID) ([]string, error)
 	PromotionApprove(ctx context.Context, p store.PromotionApproveParams) (store.PromotionView, error)
 	PromotionReject(ctx context.Context, p store.PromotionRejectParams) (reward.Promotion, error)
+	PromotionAskApproval(ctx context.Context, id reward.PromotionID, above reward.Limits) (asked bool, err error)
 	PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (granted bool, err error)
 	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
 	PayoutRetry(ctx context.Context, p store.PayoutRetryParams) (int, error)
@@ -185,6 +186,9 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 		return errors.Join(err, getErr)
 	}
 	if a.to == reward.Running && slices.Contains(a.from, view.Status) && !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove, time.Now()) {
+		if _, err := s.cfg.Store.PromotionAskApproval(ctx, id, s.cfg.ApprovalAbove); err != nil {
+			s.log.Warn("asking for an approval failed", err, "promotion_id", id)
+		}
 		return s.approvalNeeded(view, a)
 	}
 	return illegal(a, view.Promotion)

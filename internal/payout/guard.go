@@ -25,11 +25,13 @@ const (
 	// startInterval separates searches for scheduled starts that are due.
 	startInterval = time.Second
 	startBatch    = store.BatchMax
+	// askInterval separates searches for scheduled promotions that wait for an approval.
+	askInterval = 5 * time.Second
 )
 
 // Guard pauses promotions that a person must decide about: those with a bad
 // canary, too many failures, a spent budget, or an amount that needs an approval.
-// It also starts scheduled promotions.
+// It also starts scheduled promotions, and asks for their approval before.
 type Guard struct {
 	service.Base
 	*shared
@@ -59,12 +61,19 @@ func newGuard(s *shared) *Guard {
 func (g *Guard) run(ctx context.Context) {
 	follow := g.cache.follow(func(*store.PromotionView) bool { return false }) // changes alone
 	defer follow.end()
-	startAt := time.Now()
+	startAt, askAt := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		g.round(ctx, follow)
-		if now := time.Now(); !now.Before(startAt) && g.cfg.Start != nil {
-			startAt = now.Add(service.Jitter(startInterval, 0.2))
-			g.startDue(ctx)
+		if g.cfg.Start != nil {
+			now := time.Now()
+			if !now.Before(startAt) {
+				startAt = now.Add(service.Jitter(startInterval, 0.2))
+				g.startDue(ctx)
+			}
+			if !now.Before(askAt) && !g.cfg.ApprovalAbove.None() {
+				askAt = now.Add(service.Jitter(askInterval, 0.2))
+				g.askScheduled(ctx)
+			}
 		}
 		select {
 		case <-follow.fresh:
@@ -236,6 +245,26 @@ func (g *Guard) startDue(ctx context.Context) {
 	for _, v := range due {
 		if err := g.cfg.Start(ctx, v.ID); err != nil && ctx.Err() == nil {
 			g.log.Debug("scheduled start refused", "error", err, "promotion_id", v.ID)
+		}
+	}
+}
+
+// askScheduled asks for the approvals of scheduled promotions, so that somebody has the time
+// until the start.
+func (g *Guard) askScheduled(ctx context.Context) {
+	unasked, err := g.rows.PromotionUnasked(ctx, time.Now(), startBatch)
+	if err != nil {
+		if ctx.Err() == nil {
+			g.log.Warn("reading scheduled promotions failed", err)
+		}
+		return
+	}
+	for _, v := range unasked {
+		if !rules.AwaitsApproval(v.Promotion, v.Counts, g.cfg.ApprovalAbove) {
+			continue
+		}
+		if _, err := g.rows.PromotionAskApproval(ctx, v.ID, g.cfg.ApprovalAbove); err != nil && ctx.Err() == nil {
+			g.log.Warn("asking for an approval failed", err, "promotion_id", v.ID)
 		}
 	}
 }

@@ -168,6 +168,30 @@ func TestGuard(t *testing.T) {
 			t.Errorf("pauseReason %q", v.PauseReason)
 		}
 	})
+	fixture.OnFakeTime(t, "AnApprovalIsAskedForBeforeAScheduledStart", func(t *testing.T) {
+		s := newStage(t, newProvider(nil))
+		s.with(func(cfg *Config) {
+			cfg.ApprovalAbove = reward.Limits{Default: 200}
+			cfg.Start = func(context.Context, reward.PromotionID) error { return nil }
+		}, dropPublisher{})
+		fixture.Must(s.store.WebhookEndpointCreate(t.Context(), store.WebhookEndpoint{ID: 1, Events: []string{"promotion.approval_needed"}, Enabled: true, CreatedAt: time.Now()}))(t)
+		fixture.Must(s.store.PromotionCreate(t.Context(), reward.Promotion{
+			ID: promotion, Name: "later", Type: reward.Point, Status: reward.Draft, CreatedAt: time.Now(), StartsAt: time.Now().Add(time.Hour),
+		}))(t)
+		s.start()
+		asked := func(want int) {
+			t.Helper()
+			time.Sleep(2 * askInterval)
+			asked := fixture.Must(s.store.WebhookDeliveryList(t.Context(), store.WebhookDeliveryListParams{EndpointID: 1, Limit: 9}))(t)
+			if len(asked) != want {
+				t.Errorf("asked %d times, want %d", len(asked), want)
+			}
+		}
+		asked(0)
+		s.save(1, 3)
+		asked(1)
+		asked(1)
+	})
 	fixture.OnFakeTime(t, "AScheduledStartHappensInTime", func(t *testing.T) {
 		const wait = 2 * time.Minute
 		s := newStage(t, newProvider(nil))

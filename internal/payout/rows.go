@@ -24,6 +24,7 @@ type Store interface {
 
 	PromotionActive(ctx context.Context) ([]store.PromotionView, error)
 	PromotionAwaitApproval(ctx context.Context, p store.PromotionAwaitApprovalParams) (bool, error)
+	PromotionAskApproval(ctx context.Context, id reward.PromotionID, above reward.Limits) (bool, error)
 	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
 	PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error)
@@ -32,6 +33,7 @@ type Store interface {
 	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
 	PromotionRegister(ctx context.Context, rs []store.Registration, approvalAbove reward.Limits, now time.Time) ([]reward.Promotion, error)
 	PromotionStreamDestroyed(ctx context.Context, id reward.PromotionID, lastDispatchedAt time.Time) (bool, error)
+	PromotionUnasked(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error)
 	PromotionViews(ctx context.Context, ids []reward.PromotionID) ([]store.PromotionView, error)
 
 	PayoutCancelStep(ctx context.Context, p store.PayoutCancelStepParams) (int, error)

@@ -66,6 +66,9 @@ func (l Limits) Of(code string) Amount {
 	return l.Default
 }
 
+// None reports whether no amount is limited.
+func (l Limits) None() bool { return l.Default <= 0 && len(l.Own) == 0 }
+
 // OwnOf returns the limit that a currency has for itself; "" is points.
 func (l Limits) OwnOf(code string) (limit Amount, ok bool) {
 	limit, ok = l.Own[cmp.Or(code, NoCurrency)]

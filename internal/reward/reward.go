@@ -189,6 +189,9 @@ type Promotion struct {
 	// Revision counts the changes that an approval is about: new fields, new
 	// authors, approvals and rejections.
 	Revision int64
+	// AskedRevision is the Revision at which webhook endpoints heard that the promotion waits
+	// for an approval; 0 means that they never did.
+	AskedRevision int64
 	// Registered reports whether a Kafka record created this DRAFT and no API
 	// call has completed it.
 	Registered bool

@@ -135,6 +135,15 @@ func AwaitsApproval(p reward.Promotion, c reward.Counts, above reward.Limits) bo
 	return (p.Status == reward.Draft || p.Status == reward.Paused) && p.RejectedBy == "" && ApprovalNeeded(p, c.AmountTotal(), above)
 }
 
+// AskForApproval returns p after webhook endpoints heard that it waits for an approval. It
+// is p itself if it does not, or if they have heard so since its latest change.
+func AskForApproval(p reward.Promotion, c reward.Counts, above reward.Limits) reward.Promotion {
+	if AwaitsApproval(p, c, above) {
+		p.AskedRevision = p.Revision
+	}
+	return p
+}
+
 // Unapproved returns p after a change that no approval covers.
 func Unapproved(p reward.Promotion) reward.Promotion {
 	p.ApprovedBy = ""

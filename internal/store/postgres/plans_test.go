@@ -26,7 +26,7 @@ func TestPlans(t *testing.T) {
 	// Rare rows have their own index, which must be used.
 	indexes := map[string][]string{
 		"queue due": {"payouts_open"}, "pick first payouts": {"payouts_open"}, "pick approved payouts": {"payouts_open"}, "pick retries": {"payouts_open"}, "pick returned payouts": {"payouts_back"}, "claim lookups": {"payouts_unknown", "payouts_again"},
-		"due promotions": {"promotions_due"},
+		"due promotions": {"promotions_due"}, "promotions to ask for": {"promotions_due"},
 		"slots of users": {"coupons_slot"}, "latest coupons of users": {"coupons_slot", "coupons_user"},
 		"settled requests": {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"},
 		"same requests":    {"coupons_slot", "coupons_ticket", "coupon_rejections_pkey"}, "coupons of a template": {"coupons_ticket"},

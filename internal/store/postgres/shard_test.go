@@ -24,7 +24,7 @@ var acrossShards = map[string][]string{
 	"a page that compares the promotion and the ID at once": {"list uploads"},
 	"who has a coupon names it by its ID or code":           {"a coupon", "coupons by code", "use a coupon", "confirm a coupon", "cancel a coupon", "end holds"},
 	"a round of an instance, over all promotions or templates": {
-		"active promotions", "whole list", "changes", "due promotions", "active templates", "claim due lookups", "claim lookups", "expire coupons",
+		"active promotions", "whole list", "changes", "due promotions", "promotions to ask for", "active templates", "claim due lookups", "claim lookups", "expire coupons",
 		"find ended holds", "find the oldest payouts", "undecided payouts", "mark points of promotions", "mark points of templates",
 		"fold points of promotions", "delete folded points of promotions",
 	},

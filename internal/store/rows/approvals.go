@@ -195,10 +195,21 @@ func (t *Tables) PromotionAwaitApproval(ctx context.Context, p store.PromotionAw
 		}
 		var err error
 		c.next, err = rules.Move(v.Promotion, []reward.PromotionStatus{reward.Running}, reward.Paused, "", p.Reason, p.Now)
+		c.next.AskedRevision = c.next.Revision
 		return c, err
 	})
 	if reward.HasCode(err, reward.CodeNotFound) {
 		err = nil
 	}
 	return paused, err
+}
+
+// PromotionAskApproval records the event that a DRAFT or PAUSED promotion waits for an
+// approval (rules.AwaitsApproval), and reports whether it did. It comes once for each
+// revision: further calls, also of instances that ask at the same time, record nothing.
+func (t *Tables) PromotionAskApproval(ctx context.Context, id reward.PromotionID, above reward.Limits) (bool, error) {
+	_, asked, err := t.changePromotion(ctx, "ask for an approval", id, func(v store.PromotionView) (promotionChange, error) {
+		return promotionChange{next: rules.AskForApproval(v.Promotion, v.Counts, above), event: store.EventApproval}, nil
+	})
+	return asked, err
 }

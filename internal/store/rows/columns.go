@@ -17,7 +17,7 @@ p.error_message, p.updated_at, p.trace`
 	PromotionColumns = `m.id, m.name, m.type, m.status, m.amount, m.voucher_code, m.currency, m.max_retries,
 m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
 m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.approval_round, m.approved_rounds,
-m.unvalued_rounds, m.approved_amount, m.approved_count, m.day_granted, m.rejected_by, m.reject_reason, m.revision, m.registered, m.expected_count,
+m.unvalued_rounds, m.approved_amount, m.approved_count, m.day_granted, m.rejected_by, m.reject_reason, m.revision, m.asked_revision, m.registered, m.expected_count,
 m.closed, m.paused_by, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version, m.archived_at`
 
 	TemplateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,

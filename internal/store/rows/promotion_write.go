@@ -101,7 +101,7 @@ func (t *Tables) writePromotion(ctx context.Context, what string, was *reward.Pr
 // canary_dispatched, which only Judge reads, when it cannot change any more.
 var ruledColumns = strings.Fields(`name status amount voucher_code currency max_retries consumers_per_instance rate_per_second weight
 max_amount canary_targets canary_max_failure_rate canary_judged starts_at webhook_url created_by approved_by approval_round
-approved_rounds approved_amount approved_count day_granted rejected_by reject_reason revision registered expected_count closed
+approved_rounds approved_amount approved_count day_granted rejected_by reject_reason revision asked_revision registered expected_count closed
 paused_by pause_reason started_at finished_at stream_gone version`)
 
 // ruled returns the values of ruledColumns.
@@ -109,7 +109,7 @@ func ruled(p *reward.Promotion) []any {
 	return []any{
 		p.Name, string(p.Status), int64(p.Amount), p.VoucherCode, p.Currency, p.MaxRetries, p.ConsumersPerInstance, p.RatePerSecond, p.Weight,
 		int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate, p.Canary.Judged, orNull(p.StartsAt), p.WebhookURL, p.CreatedBy, p.ApprovedBy, p.Approval.Round,
-		p.Approval.Rounds, int64(p.Approval.Amount), p.Approval.Count, (*int64)(p.Approval.Granted), p.RejectedBy, p.RejectReason, p.Revision, p.Registered, p.ExpectedCount, p.Closed,
+		p.Approval.Rounds, int64(p.Approval.Amount), p.Approval.Count, (*int64)(p.Approval.Granted), p.RejectedBy, p.RejectReason, p.Revision, p.AskedRevision, p.Registered, p.ExpectedCount, p.Closed,
 		p.PausedBy, p.PauseReason, orNull(p.StartedAt), orNull(p.FinishedAt), p.StreamDestroyed, p.Version,
 	}
 }

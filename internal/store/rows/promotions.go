@@ -15,7 +15,7 @@ func ScanPromotion(scan Scan, p *reward.Promotion, more ...any) error {
 		(*int64)(&p.ID), &p.Name, (*string)(&p.Type), (*string)(&p.Status), (*int64)(&p.Amount), &p.VoucherCode, &p.Currency, &p.MaxRetries,
 		&p.ConsumersPerInstance, &p.RatePerSecond, &p.Weight, (*int64)(&p.MaxAmount), &p.Canary.Targets, &p.Canary.MaxFailureRate,
 		&p.Canary.Dispatched, &p.Canary.Judged, (*at)(&p.StartsAt), &p.WebhookURL, &p.CreatedBy, &p.ApprovedBy, &p.Approval.Round, &p.Approval.Rounds,
-		&p.Approval.Unvalued, (*int64)(&p.Approval.Amount), &p.Approval.Count, &p.Approval.Granted, &p.RejectedBy, &p.RejectReason, &p.Revision, &p.Registered, &p.ExpectedCount,
+		&p.Approval.Unvalued, (*int64)(&p.Approval.Amount), &p.Approval.Count, &p.Approval.Granted, &p.RejectedBy, &p.RejectReason, &p.Revision, &p.AskedRevision, &p.Registered, &p.ExpectedCount,
 		&p.Closed, &p.PausedBy, &p.PauseReason, (*at)(&p.CreatedAt), (*at)(&p.StartedAt), (*at)(&p.FinishedAt), (*at)(&p.LastDispatchedAt), &p.StreamDestroyed, &p.Version, (*at)(&p.ArchivedAt),
 	}, more...)...)
 }
@@ -55,6 +55,13 @@ var (
 	// otherwise read all DRAFTs.
 	duePromotions = `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, ` :by_due JOIN`, 1) +
 		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
+
+	// unaskedPromotions lists the DRAFTs that start after $1, with changes since an event said
+	// that they wait for an approval, and without an upload whose lease ends after $1.
+	unaskedPromotions = `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, ` :by_due JOIN`, 1) +
+		` WHERE m.status = 'DRAFT' AND m.starts_at > $1 AND m.asked_revision <> m.revision AND m.rejected_by = ''
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.promotion_id = m.id AND u.finished_at IS NULL AND u.leased_until > $1)
+ORDER BY m.starts_at, m.id LIMIT $2`
 )
 
 // PromotionGet returns a promotion with its counts, or CodeNotFound.
@@ -90,6 +97,13 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 // ordered by StartsAt, then ID.
 func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
 	return list(ctx, t.db.Read, "list due promotions", scanView, duePromotions, now, max(limit, 0))
+}
+
+// PromotionUnasked returns at most limit DRAFTs with a StartsAt after now of which no event
+// has said yet, since they changed, that they wait for an approval. Those that start first
+// come first. Rejected ones, and those that get targets from an upload, are left out.
+func (t *Tables) PromotionUnasked(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
+	return list(ctx, t.db.Read, "list promotions to ask for", scanView, unaskedPromotions, now, max(limit, 0))
 }
 
 // PromotionActive returns the promotions that still need work, ordered by ID:

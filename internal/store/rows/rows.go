@@ -315,7 +315,7 @@ func (d Dialect) Statements() map[string]string {
 		"close a dead letter": closeLetter,
 		"assign a template":   assignTemplate, "list entrants": listEntrants, "draws of a user": drawsEntered, "list refusals": listRefusals, "recount coupons": recountCoupons,
 		"list uploads": d.uploadsSQL(), "list authors": listAuthors,
-		"a promotion": promotionSQL, "views": ViewsOf, "due promotions": duePromotions, "active promotions": ActiveSQL,
+		"a promotion": promotionSQL, "views": ViewsOf, "due promotions": duePromotions, "promotions to ask for": unaskedPromotions, "active promotions": ActiveSQL,
 		"promotions of records": registeredPromotions, "write a promotion": updatePromotion, "lock counts": lockCounts, "correct counts": correctCounts, "count a repair": countRepair, "continue an ended promotion": continueEnded, "promotions as read": asRead, "counts within bounds": withinBounds,
 		"pick first payouts": pickFirst, "pick approved payouts": pickApproved, "pick retries": pickRetries, "pick returned payouts": pickReturned, "counts within limits": countsWithin,
 		"flagged amount": flaggedSQL, "counts of a canary": judgedCounts, "counts of an end": endedCounts, "an open upload": openUpload,

@@ -250,6 +250,9 @@ func TestPlans(t *testing.T) {
 			"SEARCH p USING INDEX payouts_open (promotion_id=? AND state=?)",
 		},
 		"tell endpoints": {"SCAN CONSTANT ROW", "SCAN e", "SCAN now", "SEARCH webhook_attempts USING PRIMARY KEY (delivery_id=?)"},
+		"promotions to ask for": {
+			"SEARCH m USING INDEX promotions_due (starts_at>?)", "SEARCH u USING INDEX uploads_listed (promotion_id=?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
+		},
 		"due promotions": {
 			"SEARCH m USING INDEX promotions_due (starts_at<?)", "SEARCH s USING PRIMARY KEY (promotion_id=? AND summary_id=?)",
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -458,6 +459,62 @@ func exerciseApprovals(t *testing.T, open Open) {
 		b.must(b.PromotionAuthorAdd(b.ctx, 2, "ann"))
 		must(b.PromotionGrant(b.ctx, store.PromotionGrantParams{ID: 2, PerDay: worthLimit(59), Now: at(1)}))(b)
 		same(b, "refused a grant", []reward.PromotionID{8, 3, 2, 1}, ids(store.PromotionListParams{Limit: 9, ApprovalAbove: worthLimit(90)}))
+	})
+	run(t, open, "AnApprovalIsAskedForOncePerRevision", func(b *bundle) {
+		b.endpoint(1, "promotion.approval_needed")
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 1, Type: reward.Point, StartsAt: at(50), CreatedAt: epoch}))(b)
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 2, Type: reward.Point, CreatedAt: epoch}))(b)
+		b.saveWorth(1, 1, 500)
+		unasked := func(second, limit int) []reward.PromotionID {
+			b.Helper()
+			ids := []reward.PromotionID{}
+			for _, v := range must(b.PromotionUnasked(b.ctx, at(second), limit))(b) {
+				ids = append(ids, v.ID)
+			}
+			return ids
+		}
+		asks := func(above reward.Amount) (n int) {
+			b.Helper()
+			var mu sync.Mutex
+			b.must(together(4, func(int) error {
+				asked, err := b.PromotionAskApproval(b.ctx, 1, worthLimit(above))
+				mu.Lock()
+				defer mu.Unlock()
+				if asked {
+					n++
+				}
+				return err
+			}))
+			return n
+		}
+		same(b, "scheduled", []reward.PromotionID{1}, unasked(49, 9))
+		same(b, "at most", []reward.PromotionID{}, unasked(49, 0))
+		same(b, "due", []reward.PromotionID{}, unasked(50, 9))
+		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 3, PromotionID: 1, LeasedUntil: at(20), CreatedAt: epoch, CreatedBy: "ann"}))
+		same(b, "during an upload", []reward.PromotionID{}, unasked(19, 9))
+		same(b, "after it", []reward.PromotionID{1}, unasked(20, 9))
+		same(b, "worth enough", 0, asks(500))
+		same(b, "asked", 1, asks(499))
+		same(b, "again", 0, asks(499))
+		same(b, "asked for", []reward.PromotionID{}, unasked(49, 9))
+		b.must(b.PromotionAuthorAdd(b.ctx, 1, "ann"))
+		same(b, "after a change", []reward.PromotionID{1}, unasked(49, 9))
+		same(b, "asked", 1, asks(499))
+		must(b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: "mia", Reason: "no", Now: at(5)}))(b)
+		same(b, "rejected", []any{[]reward.PromotionID{}, 0}, []any{unasked(49, 9), asks(499)})
+		b.approve(1, "lee")
+		same(b, "approved", 0, asks(499))
+		b.move(1, reward.Running)
+		b.saveWorth(1, 2, 1)
+		must(b.PayoutDispatch(b.ctx, store.PayoutDispatchParams{PromotionID: 1, From: reward.Ready, Limit: 9, MaxLen: 9, ApprovalAbove: worthLimit(499), Now: at(60)}))(b)
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid, TransactionKey: "tx"})
+		same(b, "paused", true, must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{
+			ID: 1, ApprovalAbove: worthLimit(499), Reason: "waits", Event: store.EventApproval, Now: at(61),
+		}))(b))
+		same(b, "the pause asked", 0, asks(499))
+		b.wantTold(1, "promotion.approval_needed 1", "promotion.approval_needed 1", "promotion.approval_needed 1")
+		_, err := b.PromotionAskApproval(b.ctx, 9, worthLimit(1))
+		b.wantCode(err, reward.CodeNotFound)
 	})
 	run(t, open, "UploadsAreListed", func(b *bundle) {
 		b.draft(1)

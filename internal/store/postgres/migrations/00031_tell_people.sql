@@ -9,6 +9,9 @@ ALTER TABLE webhook_deliveries ADD COLUMN IF NOT EXISTS template_id bigint;
 -- 0: none did. It is sold out again only with more coupons.
 ALTER TABLE coupon_templates ADD COLUMN IF NOT EXISTS sold_out_quantity bigint NOT NULL DEFAULT 0;
 
+-- The revision of a promotion at which an event said that it waits for an approval.
+ALTER TABLE promotions ADD COLUMN IF NOT EXISTS asked_revision bigint NOT NULL DEFAULT 0;
+
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION webhook_template_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -29,5 +32,6 @@ CREATE OR REPLACE TRIGGER webhook_template AFTER UPDATE OF awaiting_quantity ON 
 DROP TRIGGER IF EXISTS webhook_template ON coupon_templates;
 DROP TRIGGER IF EXISTS webhook_template_new ON coupon_templates;
 DROP FUNCTION IF EXISTS webhook_template_event();
+ALTER TABLE promotions DROP COLUMN IF EXISTS asked_revision;
 ALTER TABLE coupon_templates DROP COLUMN IF EXISTS sold_out_quantity;
 ALTER TABLE webhook_deliveries DROP COLUMN IF EXISTS template_id;

@@ -6,6 +6,9 @@ ALTER TABLE webhook_deliveries ADD COLUMN template_id INTEGER;
 -- 0: none did. It is sold out again only with more coupons.
 ALTER TABLE coupon_templates ADD COLUMN sold_out_quantity INTEGER NOT NULL DEFAULT 0;
 
+-- The revision of a promotion at which an event said that it waits for an approval.
+ALTER TABLE promotions ADD COLUMN asked_revision INTEGER NOT NULL DEFAULT 0;
+
 -- +goose StatementBegin
 CREATE TRIGGER webhook_template_new AFTER INSERT ON coupon_templates WHEN NEW.awaiting_quantity > NEW.total_quantity BEGIN
     INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, template_id)
@@ -25,5 +28,6 @@ END;
 -- +goose Down
 DROP TRIGGER webhook_template;
 DROP TRIGGER webhook_template_new;
+ALTER TABLE promotions DROP COLUMN asked_revision;
 ALTER TABLE coupon_templates DROP COLUMN sold_out_quantity;
 ALTER TABLE webhook_deliveries DROP COLUMN template_id;
