@@ -173,6 +173,10 @@ func TestCalls(t *testing.T) {
 		}},
 		{"ConfirmCoupon", "POST /v1/coupons/2/confirm  ", coupon, func(c *c) (any, error) { return c.ConfirmCoupon(ctx, "2") }},
 		{"UseCoupon", "POST /v1/coupons/2/use  ", coupon, func(c *c) (any, error) { return c.UseCoupon(ctx, "2") }},
+		{"FindTemplateCoupons", "GET /v1/coupon-templates/42/coupons?code=C&limit=200&sort=-ticket&status=USED&userId=u7  ", [1]client.Coupon{coupon}, func(c *c) (any, error) {
+			return first(c.FindTemplateCoupons(ctx, "42", client.CouponFilter{Status: "USED", UserID: "u7", Code: "C", Newest: true}))
+		}},
+		{"CancelCoupons", `POST /v1/coupon-templates/42/coupons/cancel  {"ids":["2"]}`, client.CancelledCoupons{Cancelled: 1, NotFound: []string{}}, func(c *c) (any, error) { return c.CancelCoupons(ctx, "42", []string{"2"}) }},
 		{"CancelCoupon", "POST /v1/coupons/2/cancel  ", coupon, func(c *c) (any, error) { return c.CancelCoupon(ctx, "2") }},
 		{"IssueCoupon", `POST /v1/coupons/42/issue  {"userId":"u7"}`, request, func(c *c) (any, error) { return c.IssueCoupon(ctx, "42", "u7", 0) }},
 		{"IssueCouponAndWait", `POST /v1/coupons/42/issue wait=2 {"userId":"u7"}`, request, func(c *c) (any, error) {

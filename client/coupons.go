@@ -20,8 +20,9 @@ type Coupon struct {
 	IssuedAt    time.Time  `json:"issuedAt"`
 	UsedAt      *time.Time `json:"usedAt,omitempty"`
 	CancelledAt *time.Time `json:"cancelledAt,omitempty"`
-	Reason      string     `json:"reason,omitempty" doc:"HOLD_EXPIRED: not confirmed"` // HOLD_EXPIRED if it is CANCELLED because nobody confirmed it in time
-	ExpiresAt   *time.Time `json:"expiresAt,omitempty"`                                // nil: never
+	CancelledBy string     `json:"cancelledBy,omitempty" doc:"Absent for HOLD_EXPIRED; not for shoppers"` // who cancelled it; empty also if an earlier version did
+	Reason      string     `json:"reason,omitempty" doc:"HOLD_EXPIRED: not confirmed"`                    // HOLD_EXPIRED if it is CANCELLED because nobody confirmed it in time
+	ExpiresAt   *time.Time `json:"expiresAt,omitempty"`                                                   // nil: never
 }
 
 // Coupon returns a coupon.
@@ -54,6 +55,21 @@ func (c *Client) UseCoupon(ctx context.Context, id string) (Coupon, error) {
 // those of UseCoupon, except COUPON_HELD.
 func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
 	return post[Coupon](ctx, c, nil, "v1", "coupons", id, "cancel")
+}
+
+// CancelledCoupons says what became of coupons that were to be cancelled.
+type CancelledCoupons struct {
+	Cancelled        int      `json:"cancelled" doc:"Now"`
+	AlreadyCancelled int      `json:"alreadyCancelled"` // before
+	Used             int      `json:"used"`
+	Expired          int      `json:"expired"`
+	NotFound         []string `json:"notFound" nullable:"false" doc:"Not of this template"`
+}
+
+// CancelCoupons cancels coupons of a template, at most 1000. Those that cannot be cancelled
+// stay as they are, and are counted. If you repeat it, it finds them cancelled.
+func (c *Client) CancelCoupons(ctx context.Context, template string, ids []string) (CancelledCoupons, error) {
+	return post[CancelledCoupons](ctx, c, map[string]any{"ids": ids}, "v1", "coupon-templates", template, "coupons", "cancel")
 }
 
 // UserCoupons iterates over the coupons of a user, newest first.

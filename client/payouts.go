@@ -48,10 +48,12 @@ func (c *Client) Payouts(ctx context.Context, promotion string, f PayoutFilter) 
 // ExportPayouts writes the payouts of a promotion to w as CSV with a header
 // line. After an error, w may hold a part of them.
 func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFilter, w io.Writer) error {
-	r := request{
-		method: http.MethodGet, path: []string{"v1", "promotions", promotion, "payouts"}, query: f.query(),
-		accept: "text/csv", unbounded: true,
-	}
+	return c.exportCSV(ctx, []string{"v1", "promotions", promotion, "payouts"}, f.query(), w)
+}
+
+// exportCSV copies a list of any length to w as CSV.
+func (c *Client) exportCSV(ctx context.Context, path []string, query url.Values, w io.Writer) error {
+	r := request{method: http.MethodGet, path: path, query: query, accept: "text/csv", unbounded: true}
 	res, err := c.send(ctx, r)
 	if err != nil {
 		return err

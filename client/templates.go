@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -214,7 +215,34 @@ func (c *Client) ReleasePlaces(ctx context.Context, id string) (int64, error) {
 // TemplateCoupons iterates over the coupons of a template in the order of their
 // tickets.
 func (c *Client) TemplateCoupons(ctx context.Context, id string) iter.Seq2[Coupon, error] {
-	return pages[Coupon](ctx, c, []string{"v1", "coupon-templates", id, "coupons"}, nil)
+	return c.FindTemplateCoupons(ctx, id, CouponFilter{})
+}
+
+// CouponFilter selects coupons of a template. Empty fields select all of them.
+type CouponFilter struct {
+	Status string // HELD, ISSUED, USED, CANCELLED or EXPIRED
+	UserID string
+	Code   string // the case matters only for imported codes
+	Newest bool   // whether the highest ticket comes first
+}
+
+func (f CouponFilter) query() url.Values {
+	sort := ""
+	if f.Newest {
+		sort = "-ticket"
+	}
+	return filled(map[string]string{"status": f.Status, "userId": f.UserID, "code": f.Code, "sort": sort})
+}
+
+// FindTemplateCoupons iterates over coupons of a template in the order of their tickets.
+func (c *Client) FindTemplateCoupons(ctx context.Context, id string, f CouponFilter) iter.Seq2[Coupon, error] {
+	return pages[Coupon](ctx, c, []string{"v1", "coupon-templates", id, "coupons"}, f.query())
+}
+
+// ExportTemplateCoupons writes coupons of a template to w as CSV with a header line. After an
+// error, w may hold a part of them.
+func (c *Client) ExportTemplateCoupons(ctx context.Context, id string, f CouponFilter, w io.Writer) error {
+	return c.exportCSV(ctx, []string{"v1", "coupon-templates", id, "coupons"}, f.query(), w)
 }
 
 // TemplateEntrants iterates over the user IDs of the entrants of a draw,

@@ -29,6 +29,7 @@ const (
 var (
 	checkPromotionID  = idCheck(aPromotion, "promotion list")
 	checkTemplateID   = idCheck(aTemplate, "template list")
+	checkCouponID     = idCheck("a coupon ID", "coupon list --help")
 	checkDeadLetterID = idCheck("a dead letter ID", "deadletter list")
 	checkWebhookID    = idCheck("an ID", "webhook list")
 )
@@ -36,7 +37,7 @@ var (
 // arguments describes the words of usage lines, some of them only in a group.
 var arguments = map[string]argument{
 	"apikey ID":     {name: "an API key ID"},
-	"coupon ID":     {"a coupon ID", idCheck("a coupon ID", "coupon list --help")},
+	"coupon ID":     {"a coupon ID", checkCouponID},
 	"deadletter ID": {"a dead letter ID", checkDeadLetterID},
 	"promotion ID":  {aPromotion, checkPromotionID},
 	"template ID":   {aTemplate, checkTemplateID},

@@ -144,6 +144,8 @@ func fakeServer(t *testing.T, answers map[string]answer) (env []string, asked fu
 		}
 		if a.status >= 400 {
 			w.Header().Set("Content-Type", "application/problem+json")
+		} else if r.Header.Get("Accept") == "text/csv" {
+			w.Header().Set("Content-Type", "text/csv")
 		}
 		w.WriteHeader(max(a.status, 200))
 		_, _ = io.WriteString(w, a.body)
@@ -254,6 +256,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"coupon", "issue", "42", "--user", "ann "}, "--user: userId has a space at its beginning or end"},
 		{[]string{"coupon", "issue", "42", "--user", "u7", "--wait", "31s"}, "--wait 31s must be from 0s to 30s"},
 		{[]string{"coupon", "list"}, "coupon list needs one of --template ID, --user USER and --code CODE"},
+		{[]string{"coupon", "list", "--user", "u7", "--status", "used"}, "--status, --sort and --csv need --template ID"},
 		{[]string{"user", "history"}, "user history needs a USER, but got 0 arguments"},
 		{[]string{"promotion", "upload", "7", "f", "--format", "xml"}, `--format "xml" must be csv or ndjson`},
 		{[]string{"promotion", "watch", "7", "--every", "1ms"}, "--every 1ms must be at least 10ms"},

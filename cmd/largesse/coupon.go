@@ -34,8 +34,7 @@ func (c *cli) couponCommand() *cobra.Command {
 		}, nil, (*client.Client).Coupon, c.printCoupon),
 		changeCommand(c, "coupon", "confirm", "Confirm a HELD coupon, which makes it ISSUED", nil, (*client.Client).ConfirmCoupon, couponStatus),
 		changeCommand(c, "coupon", "use", "Use an ISSUED coupon that has not expired", nil, (*client.Client).UseCoupon, couponStatus),
-		changeCommand(c, "coupon", "cancel", "Cancel a HELD coupon, or an ISSUED one that has not expired; it becomes available again",
-			aboutID("cancel coupon %s permanently"), (*client.Client).CancelCoupon, couponStatus),
+		c.couponCancelCommand(),
 	))
 }
 
@@ -177,17 +176,25 @@ func (c *cli) printCoupon(one client.Coupon) error {
 	d.add("issued", moment(&one.IssuedAt))
 	d.add("used", moment(one.UsedAt))
 	d.add("cancelled", moment(one.CancelledAt))
+	d.add("cancelled by", one.CancelledBy)
 	d.add("reason", one.Reason)
 	d.add("expires", moment(one.ExpiresAt))
 	return d.flush()
 }
 
 func (c *cli) couponListCommand() *cobra.Command {
-	var template, user, code string
+	var template, order string
+	var f client.CouponFilter
+	var asCSV bool
 	cmd := listCommand(c, &cobra.Command{
 		Use:   "list --template ID | --user USER | --code CODE",
-		Short: "List the coupons of a template in the order of their tickets, of a user, newest first, or with a code",
+		Short: "List the coupons of a template by ticket, of a user, newest first, or with a code",
+		Long: `List the coupons of a template in the order of their tickets, of a user, newest
+first, or with a code. With --template, all flags can be combined. After a draw,
+the coupons of its template are its winners. --csv writes all of them to stdout.`,
 		Example: `  largesse coupon list --template 42
+  largesse coupon list --template 42 --status used --sort=-ticket
+  largesse coupon list --template 42 --csv > winners.csv
   largesse coupon list --user u7 --limit 0 --output json`,
 	}, listing[client.Coupon]{
 		header: []string{"ID", "TEMPLATE", "USER", "TICKET", "STATUS", "CODE", "ISSUED", "HELD UNTIL", "EXPIRES"},
@@ -200,25 +207,44 @@ func (c *cli) couponListCommand() *cobra.Command {
 		empty: "there are no coupons",
 		cuts:  []string{"USER"},
 	}, func(ctx context.Context, cl *client.Client, _ []string) iter.Seq2[client.Coupon, error] {
-		var err error
 		switch {
-		case countTrue(template != "", user != "", code != "") != 1:
-			err = wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see largesse coupon list --help")
-		case code != "":
-			return each(cl.CouponsByCode(ctx, code))
-		case user != "":
-			if err = checkUser("--user", user); err == nil {
-				return cl.UserCoupons(ctx, user)
-			}
-		default:
-			if err = checkTemplateID(template); err == nil {
-				return cl.TemplateCoupons(ctx, template)
-			}
+		case template != "":
+			return cl.FindTemplateCoupons(ctx, template, f)
+		case f.Code != "":
+			return each(cl.CouponsByCode(ctx, f.Code))
 		}
-		return each[client.Coupon](nil, err)
+		return cl.UserCoupons(ctx, f.UserID)
 	})
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var err error
+		f.Newest = order == "-TICKET"
+		switch {
+		case template == "" && countTrue(f.UserID != "", f.Code != "") != 1:
+			err = wrongUse("coupon list needs one of --template ID, --user USER and --code CODE; see largesse coupon list --help")
+		case template == "" && (f.Status != "" || order != "" || asCSV):
+			err = wrongUse("--status, --sort and --csv need --template ID; see largesse coupon list --help")
+		case template != "":
+			err = checkTemplateID(template)
+		}
+		if err == nil && f.UserID != "" {
+			err = checkUser("--user", f.UserID)
+		}
+		switch {
+		case err != nil:
+			return err
+		case !asCSV:
+			return list(cmd, args)
+		}
+		return c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
+			return cl.ExportTemplateCoupons(ctx, template, f, c.stdout)
+		})(cmd, args)
+	}
 	cmd.Flags().StringVar(&template, "template", "", "only coupons of this template")
-	cmd.Flags().StringVar(&user, "user", "", "only coupons of this user")
-	cmd.Flags().StringVar(&code, "code", "", "only coupons with this code")
+	cmd.Flags().StringVar(&f.UserID, "user", "", "only coupons of this user")
+	cmd.Flags().StringVar(&f.Code, "code", "", "only coupons with this code")
+	filterFlag(cmd, &f.Status, "status", "only coupons of the template in this status", "held", "issued", "used", "cancelled", "expired")
+	choiceFlag(cmd, &order, "sort", "order of the template's coupons: ticket, or -ticket for the newest first; default: ticket", "ticket", "-ticket")
+	cmd.Flags().BoolVar(&asCSV, "csv", false, "write all coupons of the template to stdout as CSV")
 	return cmd
 }

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,8 +99,10 @@ func TestCouponCalls(t *testing.T) {
 		"POST /v1/coupons/2/use":                        {body: `{"id":"2","status":"USED"}`},
 		"POST /v1/coupons/2/cancel":                     {409, `{"code":"COUPON_USED","detail":"coupon 2 is USED"}`},
 		"GET /v1/coupon-templates/42/coupons?limit=200": {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
-		"GET /v1/coupons?code=C-2":                      {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
-		"GET /v1/users/u%2F7/coupons?limit=200":         {body: `{"items":[]}`},
+		"GET /v1/coupon-templates/42/coupons?limit=200&sort=-ticket&status=HELD": {body: `{"items":[` + heldJSON + `]}`},
+		"GET /v1/coupon-templates/42/coupons?sort=-ticket":                       {body: "id\n3\n2\n"},
+		"GET /v1/coupons?code=C-2":                                               {body: `{"items":[` + couponJSON + `,` + heldJSON + `]}`},
+		"GET /v1/users/u%2F7/coupons?limit=200":                                  {body: `{"items":[]}`},
 	})
 	wantRuns(t, env, "coupon", "", []wantedRun{
 		{[]string{"show", "2"}, result{exitDone, `id        2
@@ -113,14 +120,61 @@ expires   2026-11-22 10:00:00Z
 		{[]string{"list", "--template", "42"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
 			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--template", "42", "--status", "held", "--sort=-ticket"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
+			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
+		{[]string{"list", "--template", "42", "--sort=-ticket", "--csv"}, result{exitDone, "id\n3\n2\n", ""}},
 		{[]string{"list", "--code", "C-2"}, result{exitDone, "ID  TEMPLATE  USER  TICKET  STATUS  CODE  ISSUED                HELD UNTIL            EXPIRES\n" +
 			"2   42        u7    1,005   ISSUED  C-2   2026-11-21 10:00:00Z                        2026-11-22 10:00:00Z\n" +
 			"3   42        u8    1,006   HELD    C-3   2026-11-21 10:00:00Z  2026-11-21 10:15:00Z  2026-11-22 10:00:00Z\n", ""}},
 		{[]string{"list", "--user", "u/7"}, result{exitDone, "", "there are no coupons\n"}},
 	})
-	if n := len(asked()); n != 7 {
+	if n := len(asked()); n != 9 {
 		t.Errorf("%d requests", n)
 	}
+}
+
+func TestCouponCancelMany(t *testing.T) {
+	t.Parallel()
+	const uri = "POST /v1/coupon-templates/42/coupons/cancel"
+	env, asked := fakeServer(t, map[string]answer{uri: {body: `{"cancelled":1200,"alreadyCancelled":1,"used":2,"expired":0,"notFound":[]}`}})
+	done := result{exitDone, "1,200 coupons cancelled, 1 cancelled before, 2 used\n", ""}
+	files := t.TempDir()
+	file := func(text string) string {
+		path := filepath.Join(files, fmt.Sprintf("%x", sha256.Sum256([]byte(text))))
+		fixture.OK(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	wantRuns(t, env, "coupon cancel --yes --template 42", "7\n", []wantedRun{
+		{[]string{"5", "6"}, done},
+		{[]string{"--file", file("\ufeffid,ticket\r\n5,1\r\n\r\n6,2\r\n")}, done},
+		{[]string{"--file", file("ticket,id\n1,5\n2, 6\n")}, done},
+		{[]string{"--file", "-"}, done},
+	})
+	both := uri + ` {"ids":["5","6"]}`
+	fixture.Equal(t, []string{both, both, both, uri + ` {"ids":["7"]}`}, asked())
+	for text, want := range map[string]string{
+		"":               "it has no IDs",
+		"code\nA\n":      `its first line has neither an ID nor a column id: "code"`,
+		"id\n5\nfive\n":  `line 3: "five" is not a coupon ID`,
+		"x,id\n1,5\n2\n": "line 3 has no ID",
+	} {
+		if r := largesseRun(t.Context(), "", env, "coupon", "cancel", "--template", "42", "--file", file(text), "--yes"); r.code == exitDone || !strings.Contains(r.stderr, want) {
+			t.Errorf("%q: %+v", text, r)
+		}
+	}
+	wantWrongUse(t, env, "coupon cancel", []wrongRun{
+		{nil, "needs a coupon ID"},
+		{[]string{"5", "6"}, "--template is missing"},
+		{[]string{"--file", "x"}, "--template is missing"},
+		{[]string{"5", "x", "--template", "42"}, `"x" is not a coupon ID`},
+		{[]string{"5", "--template", "42", "--file", "x"}, "given twice"},
+		{[]string{"5", "--template", "42"}, "this would cancel 1 coupon of template 42 permanently; add --yes"},
+	})
+	env, asked = fakeServer(t, map[string]answer{uri: {body: `{"cancelled":999,"alreadyCancelled":0,"used":0,"expired":0,"notFound":["5"]}`}})
+	r := largesseRun(t.Context(), strings.Repeat("5\n", cancelBatch+1), env, "coupon", "cancel", "--template", "42", "--file", "-", "--yes")
+	want := result{exitFailed, "1,998 coupons cancelled\n", "largesse: template 42 does not have 2 of the coupons, for example 5; see largesse coupon list --template 42\n"}
+	fixture.Equal(t, want, r, cmp.AllowUnexported(result{}))
+	fixture.Equal(t, 2, len(asked()))
 }
 
 func TestUserHistory(t *testing.T) {

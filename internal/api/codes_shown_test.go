@@ -50,6 +50,7 @@ func TestCodesByRole(t *testing.T) {
 			{path: "/v1/coupons/1", code: code, operation: "get-coupon"},
 			{path: "/v1/coupons?code=" + code, code: code},
 			{path: "/v1/coupon-templates/42/coupons", code: code, operation: "list-template-coupons"},
+			{path: "/v1/coupon-templates/42/coupons", code: code, operation: "list-template-coupons", accept: "text/csv"},
 			{path: "/v1/users/u7/coupons", code: code, operation: "list-user-coupons"},
 			{path: "/v1/users/u7/history", code: code, operation: "get-user-history"},
 			{path: "/v1/issue-requests/42:u7", code: code},

@@ -1,15 +1,20 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/auth"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -21,15 +26,22 @@ type Coupons interface {
 	CouponsByCode(ctx context.Context, code string, limit int) ([]reward.Coupon, error)
 	Confirm(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
 	Use(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
-	Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error)
+	Cancel(ctx context.Context, id reward.CouponID, by string) (reward.Coupon, error)
+	CancelMany(ctx context.Context, id reward.TemplateID, coupons []reward.CouponID, by string) (store.CouponCancelResult, error)
 	History(ctx context.Context, user string, more ...reward.TemplateID) (coupon.History, error)
 }
 
+// couponFor returns a coupon as it is now, and as the caller may see it: shoppers do not see
+// who cancelled it.
 func couponFor(ctx context.Context, c reward.Coupon) *client.Coupon {
+	c = rules.CouponAt(c, time.Now(), clockSkewMax)
+	if callerOf(ctx).Role == auth.RoleShopper {
+		c.CancelledBy = ""
+	}
 	return &client.Coupon{
 		ID: c.ID.String(), Code: codeFor(ctx, c.Code), TemplateID: c.TemplateID.String(), UserID: c.UserID, Ticket: c.Ticket, Status: c.Status.String(),
 		IssuedAt: c.IssuedAt.UTC(), UsedAt: timeOf(c.UsedAt), CancelledAt: timeOf(c.CancelledAt), ExpiresAt: timeOf(c.ExpiresAt),
-		HeldUntil: timeOf(c.HeldUntil), Reason: c.CancelReason,
+		HeldUntil: timeOf(c.HeldUntil), Reason: c.CancelReason, CancelledBy: c.CancelledBy,
 	}
 }
 
@@ -55,7 +67,71 @@ type couponsByCodeOutput struct {
 
 type templateCouponsInput struct {
 	TemplatePath
+	Status string `query:"status" enum:"HELD,ISSUED,USED,CANCELLED,EXPIRED"`
+	UserID string `query:"userId"`
+	Code   string `query:"code" doc:"As in find-coupons"`
+	Sort   string `query:"sort" enum:"ticket,-ticket" default:"ticket"`
 	PageInput
+}
+
+func (in *templateCouponsInput) params() (store.CouponListParams, error) {
+	p := store.CouponListParams{TemplateID: in.id, UserID: in.UserID, Newest: in.Sort == "-ticket", Limit: pageRead(in.Limit)}
+	var err error
+	if p.Code, err = codeIn(in.Code); err != nil {
+		return p, err
+	}
+	if in.Sort != "ticket" && !p.Newest {
+		return p, web.Invalid("sort", "must be ticket or -ticket")
+	}
+	if in.UserID != "" {
+		if err := reward.CheckUserID(in.UserID); err != nil {
+			return p, web.Invalid("userId", err.Error())
+		}
+	}
+	if in.Status != "" {
+		status, err := reward.ParseCouponStatus(in.Status)
+		if err != nil {
+			return p, web.Invalid("status", err.Error())
+		}
+		p.Status = &status
+	}
+	if in.Cursor != "" {
+		p.After, err = decodePlace(in.Sort, in.Cursor)
+	}
+	return p, err
+}
+
+func encodePlace(sort string, c reward.Coupon) string {
+	return encodeUserCursor(cursorTemplateCoupons+sort, fmt.Sprintf("%d:%d", c.Ticket, c.Generation))
+}
+
+func decodePlace(sort, cursor string) (store.CouponPlace, error) {
+	ticket, generation, _ := strings.Cut(cursorText(cursorTemplateCoupons+sort, cursor), ":")
+	var c reward.Coupon
+	c.Ticket, _ = strconv.ParseInt(ticket, 10, 64) // another text does not encode to the same cursor
+	c.Generation, _ = strconv.ParseInt(generation, 10, 64)
+	if encodePlace(sort, c) != cursor || c.Ticket < 1 {
+		return store.CouponPlace{}, noCursor()
+	}
+	return store.CouponPlace{Ticket: c.Ticket, Generation: c.Generation}, nil
+}
+
+// CancelCoupons is the body of POST /v1/coupon-templates/{id}/coupons/cancel.
+type CancelCoupons struct {
+	IDs []string `json:"ids" minItems:"1" maxItems:"1000" nullable:"false" doc:"Coupon IDs; one that repeats counts once"`
+}
+
+// forAudit returns the body with the number of its IDs, which may be cut.
+func (b CancelCoupons) forAudit() any {
+	return struct {
+		Count int      `json:"count"`
+		IDs   []string `json:"ids"`
+	}{len(b.IDs), b.IDs}
+}
+
+type cancelCouponsInput struct {
+	TemplatePath
+	Body CancelCoupons
 }
 
 type userCouponsInput struct {
@@ -90,7 +166,9 @@ func (a *API) addCoupons() {
 	}{
 		{"confirm", "Confirm a HELD coupon, which becomes ISSUED", []string{reward.CodeHoldExpired}, Coupons.Confirm},
 		{"use", "Use a coupon", []string{reward.CodeCouponHeld}, Coupons.Use},
-		{"cancel", "Cancel a HELD or ISSUED coupon", nil, Coupons.Cancel},
+		{"cancel", "Cancel a HELD or ISSUED coupon", nil, func(c Coupons, ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
+			return c.Cancel(ctx, id, actor(ctx))
+		}},
 	} {
 		call(a, operation{
 			id: act.name + "-coupon", method: http.MethodPost, path: path + "/" + act.name, tag: tag, roles: issuers,
@@ -103,11 +181,22 @@ func (a *API) addCoupons() {
 		summary:     "Find coupons by code",
 		description: "At most 100, lowest template ID first.",
 	}, a.findCoupons)
+	const ofTemplate = "/v1/coupon-templates/{id}/coupons"
 	call(a, operation{
-		id: "list-template-coupons", method: http.MethodGet, path: "/v1/coupon-templates/{id}/coupons", tag: tag, roles: staff,
-		summary: "List the coupons of a template by ticket",
-		errors:  []string{reward.CodeTemplateNotFound},
+		id: "list-template-coupons", method: http.MethodGet, path: ofTemplate, tag: tag, roles: staff, long: true,
+		summary:     "List the coupons of a template by ticket; all of them as text/csv",
+		description: "After a draw they are its winners.",
+		middlewares: orCSV(a.exportCoupons),
+		errors:      []string{reward.CodeTemplateNotFound},
 	}, a.listTemplateCoupons)
+	a.describeCSV(ofTemplate, couponColumns)
+	call(a, operation{
+		id: "cancel-coupons", method: http.MethodPost, path: ofTemplate + "/cancel", tag: tag, roles: issuers,
+		summary:     "Cancel coupons of a template, all in one transaction",
+		description: "Those that cannot be cancelled stay as they are, and are counted. A repeat finds them cancelled.",
+		errors:      []string{reward.CodeTemplateNotFound, reward.CodeArchived},
+		example:     tree{"ids": []any{"7319283746592837465"}},
+	}, a.cancelCoupons)
 	call(a, operation{
 		id: "list-user-coupons", method: http.MethodGet, path: "/v1/users/{userId}/coupons", tag: tag, roles: everyRole,
 		summary: "List user coupons",
@@ -131,14 +220,14 @@ func (a *API) couponCall(do func(c Coupons, ctx context.Context, id reward.Coupo
 }
 
 func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*couponsByCodeOutput, error) {
-	in.Code = strings.TrimSpace(in.Code)
-	if in.Code == "" {
-		return nil, web.Invalid("code", "is empty")
+	code, err := codeIn(in.Code)
+	if err == nil && code == "" {
+		err = web.Invalid("code", "is empty")
 	}
-	if len(in.Code) > codeLengthMax {
-		return nil, web.Invalid("code", fmt.Sprintf("is longer than %d bytes", codeLengthMax))
+	if err != nil {
+		return nil, err
 	}
-	rows, err := a.cfg.Coupons.CouponsByCode(ctx, in.Code, sameCodeMax)
+	rows, err := a.cfg.Coupons.CouponsByCode(ctx, code, sameCodeMax)
 	if err != nil {
 		return nil, err
 	}
@@ -147,10 +236,108 @@ func (a *API) findCoupons(ctx context.Context, in *couponsByCodeInput) (*coupons
 	return out, nil
 }
 
+// codeIn returns the code in a query, without spaces around it.
+func codeIn(text string) (string, error) {
+	code := strings.TrimSpace(text)
+	if len(code) > codeLengthMax {
+		return "", web.Invalid("code", fmt.Sprintf("is longer than %d bytes", codeLengthMax))
+	}
+	return code, nil
+}
+
 func (a *API) listTemplateCoupons(ctx context.Context, in *templateCouponsInput) (*output[listOf[*client.Coupon]], error) {
-	return a.couponPage(ctx, in.PageInput, cursorTemplateCoupons, func(last int64) store.CouponListParams {
-		return store.CouponListParams{TemplateID: in.id, AfterTicket: last}
-	}, func(c reward.Coupon) int64 { return c.Ticket })
+	p, err := in.params()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.cfg.Coupons.Coupons(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	out := page(rows, in.Limit, func(c reward.Coupon) *client.Coupon { return couponFor(ctx, c) }, func(last reward.Coupon) string { return encodePlace(in.Sort, last) })
+	out.Body.Items = inStatus(out.Body.Items, in.Status)
+	return out, nil
+}
+
+// inStatus leaves out coupons that have left a status since their rows say so; an empty status
+// is any.
+func inStatus(list []*client.Coupon, status string) []*client.Coupon {
+	return slices.DeleteFunc(list, func(c *client.Coupon) bool { return status != "" && c.Status != status })
+}
+
+var couponColumns = []string{"id", "ticket", "userId", "code", "status", "issuedAt", "heldUntil", "usedAt", "cancelledAt", "reason", "cancelledBy", "expiresAt"}
+
+func couponRow(c *client.Coupon) []string {
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.Format(time.RFC3339Nano)
+	}
+	return []string{
+		c.ID, strconv.FormatInt(c.Ticket, 10), c.UserID, c.Code, c.Status, at(&c.IssuedAt), at(c.HeldUntil), at(c.UsedAt), at(c.CancelledAt),
+		c.Reason, c.CancelledBy, at(c.ExpiresAt),
+	}
+}
+
+func (a *API) exportCoupons(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	in := templateCouponsInput{
+		TemplatePath: TemplatePath{ID: r.PathValue("id")}, Status: q.Get("status"), UserID: q.Get("userId"), Code: q.Get("code"),
+		Sort: cmp.Or(q.Get("sort"), "ticket"), PageInput: PageInput{Cursor: q.Get("cursor")},
+	}
+	out := web.NewCSV(w, "coupons-"+in.ID+".csv", couponColumns...)
+	a.EndCSV(out, r, a.exportCouponsOf(r.Context(), out, in))
+}
+
+func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCouponsInput) error {
+	if err := in.parsePath(ctx); err != nil {
+		return err
+	}
+	p, err := in.params()
+	if err != nil {
+		return err
+	}
+	p.Limit = exportPageRows
+	return a.exportPages(ctx, out, "list-template-coupons", func(ctx context.Context) ([][]string, bool, error) {
+		list, err := a.cfg.Coupons.Coupons(ctx, p)
+		if err == nil && len(list) > 0 {
+			last := list[len(list)-1]
+			p.After = store.CouponPlace{Ticket: last.Ticket, Generation: last.Generation}
+		}
+		shown := mapped(list, func(c reward.Coupon) *client.Coupon { return couponFor(ctx, c) })
+		return mapped(inStatus(shown, in.Status), couponRow), len(list) == p.Limit, err
+	})
+}
+
+// cancelCoupons cancels coupons and says what became of them.
+func (a *API) cancelCoupons(ctx context.Context, in *cancelCouponsInput) (*output[client.CancelledCoupons], error) {
+	ids := make([]reward.CouponID, len(in.Body.IDs))
+	for i, text := range in.Body.IDs {
+		var err error
+		if ids[i], err = reward.ParseCouponID(text); err != nil {
+			return nil, web.Invalid(fmt.Sprintf("ids[%d]", i), err.Error())
+		}
+	}
+	r, err := a.cfg.Coupons.CancelMany(ctx, in.id, ids, actor(ctx))
+	out := client.CancelledCoupons{Cancelled: len(r.Cancelled), NotFound: []string{}}
+	for id, why := range r.Refused {
+		switch {
+		case reward.HasCode(why, reward.CodeCouponCancelled):
+			out.AlreadyCancelled++
+		case reward.HasCode(why, reward.CodeCouponUsed):
+			out.Used++
+		case reward.HasCode(why, reward.CodeCouponExpired):
+			out.Expired++
+		default:
+			out.NotFound = append(out.NotFound, id.String())
+		}
+	}
+	slices.Sort(out.NotFound)
+	if err == nil && out.Cancelled > 0 {
+		a.log.Info("coupons cancelled", "template_id", in.id, "count", out.Cancelled, "actor", actor(ctx))
+	}
+	return outputOf(out, err)
 }
 
 func (a *API) listUserCoupons(ctx context.Context, in *userCouponsInput) (*output[listOf[*client.Coupon]], error) {

@@ -264,7 +264,7 @@ var cursorExamples = map[string]string{
 	"list-payouts":            encodeCursor(cursorPayouts, 7),
 	"list-dead-letters":       encodeCursor(cursorDeadLetters, 12345),
 	"list-templates":          encodeCursor(cursorTemplates, 42),
-	"list-template-coupons":   encodeCursor(cursorTemplateCoupons, 7),
+	"list-template-coupons":   encodePlace("ticket", reward.Coupon{Ticket: 7}),
 	"list-template-entrants":  encodeUserCursor(cursorEntrants, "u7"),
 	"list-user-coupons":       encodeCursor(cursorUserCoupons, 12345),
 	"list-api-keys":           encodeCursor(cursorAPIKeys, 12345),

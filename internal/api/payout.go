@@ -149,21 +149,11 @@ func (a *API) addPayouts() {
 	const path, tag = "/v1/promotions/{id}/payouts", "payouts"
 	call(a, operation{
 		id: "list-payouts", method: http.MethodGet, path: path, tag: tag, roles: readers, long: true,
-		summary: "List payouts by target ID; all of them as text/csv",
-		// An export has no limit, so huma cannot buffer it.
-		middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
-			if !wantsCSV(ctx.Header("Accept")) {
-				next(ctx)
-				return
-			}
-			r, w := humago.Unwrap(ctx)
-			a.exportPayouts(w, r)
-		}},
-		errors: []string{reward.CodeNotFound},
+		summary:     "List payouts by target ID; all of them as text/csv",
+		middlewares: orCSV(a.exportPayouts),
+		errors:      []string{reward.CodeNotFound},
 	}, a.listPayouts)
-	a.OpenAPI().Paths[path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
-		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(payoutColumns, ", ")},
-	}
+	a.describeCSV(path, payoutColumns)
 	call(a, operation{
 		id: "get-payout", method: http.MethodGet, path: path + "/{targetId}", tag: tag, roles: readers,
 		summary: "Get a payout",
@@ -182,6 +172,25 @@ func (a *API) addPayouts() {
 		errors:  []string{reward.CodeNotFound, reward.CodePayoutNotFound, reward.CodeIllegalState},
 		example: tree{"outcome": "SUCCEEDED", "transactionKey": "MS-0000000001", "note": "it is on the provider's list"},
 	}, a.resolvePayout)
+}
+
+// orCSV answers a request that prefers CSV with an export. An export has no limit, so huma
+// cannot buffer it.
+func orCSV(export http.HandlerFunc) huma.Middlewares {
+	return huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		if !wantsCSV(ctx.Header("Accept")) {
+			next(ctx)
+			return
+		}
+		r, w := humago.Unwrap(ctx)
+		export(w, r)
+	}}
+}
+
+func (a *API) describeCSV(path string, columns []string) {
+	a.OpenAPI().Paths[path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
+		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(columns, ", ")},
+	}
 }
 
 // wantsCSV reports whether the Accept header prefers CSV to JSON.
@@ -238,36 +247,45 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	if err != nil {
 		return err
 	}
+	return a.exportPages(ctx, out, "list-payouts", func(ctx context.Context) (rows [][]string, more bool, err error) {
+		if p.After == nil {
+			// An empty file for an unknown promotion would look like success.
+			if _, err := a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
+				return nil, false, err
+			}
+		}
+		payouts, err := a.cfg.Rows.PayoutList(ctx, p)
+		if err == nil && len(payouts) > 0 {
+			p.After = new(payouts[len(payouts)-1].TargetID)
+		}
+		return mapped(payouts, func(p reward.Payout) []string { return csvRow(payoutFor(ctx, p, "")) }), len(payouts) == p.Limit, err
+	})
+}
+
+// exportPages writes the pages that read returns, while it reports that there are more, and
+// records the export in the audit.
+func (a *API) exportPages(ctx context.Context, out *web.CSV, operation string, read func(ctx context.Context) (rows [][]string, more bool, err error)) error {
 	leave, err := a.reads.enterExport(limitName(callerOf(ctx).Principal))
 	if err != nil {
 		return err
 	}
 	defer leave()
 	for first := true; ; first = false {
-		var payouts []reward.Payout
+		var rows [][]string
+		var more bool
 		err := a.readPage(ctx, first, func(ctx context.Context) (err error) {
-			if p.After == nil {
-				// An empty file for an unknown promotion would look like success.
-				if _, err := a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
-					return err
-				}
-			}
-			payouts, err = a.cfg.Rows.PayoutList(ctx, p)
+			rows, more, err = read(ctx)
 			return err
 		})
 		if err == nil && first {
-			err = a.recordRead(ctx, "list-payouts", exportDetail)
+			err = a.recordRead(ctx, operation, exportDetail)
 		}
 		if err != nil {
 			return err
 		}
-		if len(payouts) > 0 {
-			p.After = new(payouts[len(payouts)-1].TargetID)
-		}
-		more := len(payouts) == p.Limit
-		rows := mapped(payouts, func(p reward.Payout) []string { return csvRow(payoutFor(ctx, p, "")) })
-		payouts = nil // a slow client does not hold them
-		if err := out.Page(rows); err != nil || !more {
+		page := rows
+		rows = nil // a slow client does not hold them
+		if err := out.Page(page); err != nil || !more {
 			return err
 		}
 	}

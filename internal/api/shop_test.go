@@ -212,13 +212,18 @@ func (f *fakeShop) Coupons(ctx context.Context, p store.CouponListParams) ([]rew
 	}
 	defer f.lock()()
 	var out []reward.Coupon
+	newest := p.TemplateID == 0 || p.Newest
 	for _, c := range f.coupons {
-		if p.TemplateID != 0 && c.TemplateID == p.TemplateID && c.Ticket > p.AfterTicket ||
-			p.UserID != "" && c.UserID == p.UserID && (p.Before == 0 || c.ID < p.Before) {
+		after := c.Ticket > p.After.Ticket
+		if newest {
+			after = (p.Before == 0 || c.ID < p.Before) && (p.After.Ticket == 0 || c.Ticket < p.After.Ticket)
+		}
+		if after && (p.TemplateID == 0 || c.TemplateID == p.TemplateID) && (p.UserID == "" || c.UserID == p.UserID) &&
+			(p.Status == nil || c.Status == *p.Status) && (p.Code == "" || c.Code == p.Code) {
 			out = append(out, c)
 		}
 	}
-	if p.UserID != "" {
+	if newest {
 		slices.Reverse(out)
 	}
 	return out[:min(p.Limit, len(out))], nil
@@ -277,8 +282,26 @@ func (f *fakeShop) Use(_ context.Context, id reward.CouponID) (reward.Coupon, er
 	return f.settle(id, reward.CouponUsed)
 }
 
-func (f *fakeShop) Cancel(_ context.Context, id reward.CouponID) (reward.Coupon, error) {
-	return f.settle(id, reward.CouponCancelled)
+func (f *fakeShop) Cancel(_ context.Context, id reward.CouponID, by string) (reward.Coupon, error) {
+	c, err := f.settle(id, reward.CouponCancelled)
+	c.CancelledBy = by
+	return c, err
+}
+
+func (f *fakeShop) CancelMany(ctx context.Context, id reward.TemplateID, coupons []reward.CouponID, by string) (store.CouponCancelResult, error) {
+	if _, err := f.Get(ctx, id); err != nil {
+		return store.CouponCancelResult{}, err
+	}
+	r := store.CouponCancelResult{Refused: make(map[reward.CouponID]error)}
+	for _, one := range coupons {
+		c, err := f.Cancel(ctx, one, by)
+		if err != nil {
+			r.Refused[one] = err
+		} else {
+			r.Cancelled = append(r.Cancelled, c)
+		}
+	}
+	return r, nil
 }
 
 func (f *fakeShop) History(_ context.Context, _ string, more ...reward.TemplateID) (coupon.History, error) {

@@ -26,7 +26,7 @@ func (r *rig) archive(mode reward.IssueMode) {
 	i := r.start()
 	id := r.create(reward.CouponTemplate{TotalQuantity: 5, Mode: mode})
 	c := r.take(i, id, "ann")
-	fixture.Must(i.Catalog.Cancel(ctx, c.ID))(r)
+	fixture.Must(i.Catalog.Cancel(ctx, c.ID, "ann"))(r)
 	fixture.Must(i.Catalog.Close(ctx, id))(r)
 	later := time.Now().Add(time.Hour)
 	r.until("the template is archived", func() bool {

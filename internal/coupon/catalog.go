@@ -286,7 +286,7 @@ func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]
 			if err != nil {
 				return nil, err
 			}
-			if t.CodesImported == 0 && t.Codes.IgnoresCase() {
+			if ignoresCase(&t) {
 				found = append(found, m)
 			}
 		}
@@ -295,14 +295,31 @@ func (c *Catalog) CouponsByCode(ctx context.Context, code string, limit int) ([]
 	return found[:min(limit, len(found))], err
 }
 
-// Coupons returns a page of the coupons of a template or of a user.
+// ignoresCase reports whether the codes of a template are found in any case.
+func ignoresCase(t *reward.CouponTemplate) bool {
+	return t.CodesImported == 0 && t.Codes.IgnoresCase()
+}
+
+// Coupons returns a page of the coupons of a template or of a user. A code is found as by
+// CouponsByCode.
 func (c *Catalog) Coupons(ctx context.Context, p store.CouponListParams) ([]reward.Coupon, error) {
-	if p.TemplateID != 0 {
-		if _, err := c.templates.Get(ctx, p.TemplateID); err != nil {
-			return nil, err
+	if p.TemplateID == 0 {
+		return c.rows.CouponList(ctx, p)
+	}
+	t, err := c.templates.Get(ctx, p.TemplateID)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.rows.CouponList(ctx, p)
+	if p.Code == "" || !ignoresCase(t) {
+		return list, err
+	}
+	for _, code := range []string{strings.ToUpper(p.Code), strings.ToLower(p.Code)} {
+		if p.Code = code; err == nil && len(list) == 0 {
+			list, err = c.rows.CouponList(ctx, p)
 		}
 	}
-	return c.rows.CouponList(ctx, p)
+	return list, err
 }
 
 // Use sets a coupon to USED.
@@ -321,13 +338,26 @@ func (c *Catalog) Confirm(ctx context.Context, id reward.CouponID) (reward.Coupo
 }
 
 // Cancel cancels a coupon, also one that is HELD. The template can issue another one in its place.
-func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID) (reward.Coupon, error) {
-	change, err := c.rows.CouponCancel(ctx, id, time.Now())
+func (c *Catalog) Cancel(ctx context.Context, id reward.CouponID, by string) (reward.Coupon, error) {
+	found, err := c.rows.CouponGet(ctx, id)
 	if err != nil {
 		return reward.Coupon{}, err
 	}
-	c.afterChange(ctx, &change)
-	return change.Coupon, nil
+	r, err := c.CancelMany(ctx, found.TemplateID, []reward.CouponID{id}, by)
+	if err = cmp.Or(err, r.Refused[id]); err != nil {
+		return reward.Coupon{}, err
+	}
+	return r.Cancelled[0], nil
+}
+
+// CancelMany cancels coupons of a template, at most store.BatchMax, in one transaction. Those
+// that cannot be cancelled stay as they are.
+func (c *Catalog) CancelMany(ctx context.Context, id reward.TemplateID, coupons []reward.CouponID, by string) (store.CouponCancelResult, error) {
+	r, err := c.rows.CouponCancel(ctx, store.CouponCancelParams{TemplateID: id, IDs: coupons, By: by, Now: time.Now()})
+	if err == nil && len(r.Cancelled) > 0 {
+		c.afterChange(ctx, &r.CouponChange)
+	}
+	return r, err
 }
 
 // endHolds cancels coupons that were not confirmed in time, at most sweepBatch of each

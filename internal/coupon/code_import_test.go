@@ -45,7 +45,7 @@ func TestImportedCodes(t *testing.T) {
 			return reward.HasCode(err, reward.CodeCodesExhausted)
 		})
 		cid := r.takes(a, id, "cid", "THREE")
-		fixture.Must(a.Catalog.Cancel(r.Context(), cid.ID))(r)
+		fixture.Must(a.Catalog.Cancel(r.Context(), cid.ID, "ann"))(r)
 		r.until("the codes are used up", func() bool {
 			v, err := b.Catalog.Get(r.Context(), id)
 			return err == nil && v.Live == 2 && v.Stock == 0 && v.CodesLeft() == 0 && v.CodesMissing() == 1

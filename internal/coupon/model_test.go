@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -250,7 +251,7 @@ func (m *machine) takeEpoch() {
 
 // learn brings the model to the outcomes in the rows.
 func (m *machine) learn() {
-	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, AfterTicket: m.seen, Limit: store.BatchMax})
+	list, err := m.rows.CouponList(m.Context(), store.CouponListParams{TemplateID: m.id, After: store.CouponPlace{Ticket: m.seen, Generation: math.MaxInt64}, Limit: store.BatchMax})
 	m.must(err)
 	for _, c := range list {
 		m.live++
@@ -293,7 +294,7 @@ func (m *machine) cancel(n int) {
 		return
 	}
 	m.learn()
-	_, err := m.Catalog.Cancel(m.Context(), c.ID)
+	_, err := m.Catalog.Cancel(m.Context(), c.ID, "ann")
 	if c.Status != reward.CouponIssued && c.Status != reward.CouponHeld {
 		if err == nil {
 			m.Fatalf("a coupon that is %s was cancelled", c.Status)

@@ -158,7 +158,7 @@ func TestACancelDuringAnOutageTakesNobodyOutOfTheLine(t *testing.T) {
 	h.waits("ann", 1)
 	h.move(reward.PathDatabase)
 	s := h.request("bob") // through the database, with ticket 1
-	_, err := h.Catalog.Cancel(t.Context(), s.Coupon.ID)
+	_, err := h.Catalog.Cancel(t.Context(), s.Coupon.ID, "ann")
 	h.must(err)
 	h.must(h.loader.LeaveDatabase(t.Context(), h.id))
 	h.waits("ann", 2)

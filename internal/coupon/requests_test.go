@@ -65,7 +65,7 @@ func TestAnswers(t *testing.T) {
 
 		// A cancelled coupon is available within 2 s, even on an instance that has
 		// just refused a request.
-		fixture.Must(b.Catalog.Cancel(r.Context(), c.ID))(r)
+		fixture.Must(b.Catalog.Cancel(r.Context(), c.ID, "ann"))(r)
 		began := time.Now()
 		r.soon(a, id, "cid", "")
 		if took := r.since(began); took > 2*time.Second {
@@ -73,7 +73,7 @@ func TestAnswers(t *testing.T) {
 		}
 		r.outcome(a, id, "cid")
 		r.want(a, id, "ann", reward.CodeSoldOut)
-		if _, err := a.Catalog.Cancel(r.Context(), c.ID); !reward.HasCode(err, reward.CodeCouponCancelled) {
+		if _, err := a.Catalog.Cancel(r.Context(), c.ID, "ann"); !reward.HasCode(err, reward.CodeCouponCancelled) {
 			r.Errorf("the second cancel: %v", err)
 		}
 
@@ -151,7 +151,7 @@ func TestRefusalsFromMemory(t *testing.T) {
 		if s, code := r.request(a, id, "ann"); code != "" || s.Coupon.ID != ann.ID {
 			r.Errorf("a user who has the coupon got %+v, %q", s, code)
 		}
-		fixture.Must(b.Catalog.Cancel(r.Context(), ann.ID))(r)
+		fixture.Must(b.Catalog.Cancel(r.Context(), ann.ID, "ann"))(r)
 		r.soon(a, id, "cid", "")
 		r.outcome(a, id, "cid")
 		r.soon(a, id, "dan", reward.CodeSoldOut)

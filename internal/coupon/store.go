@@ -17,7 +17,7 @@ type Store interface {
 	CodesPublish(ctx context.Context, id reward.TemplateID, importID, codes, above int64) (store.CouponChange, error)
 	CodesStage(ctx context.Context, p store.CodesStageParams) (store.TakenCode, error)
 	CodesSweep(ctx context.Context, before time.Time, limit int) (int, error)
-	CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (store.CouponChange, error)
+	CouponCancel(ctx context.Context, p store.CouponCancelParams) (store.CouponCancelResult, error)
 	CouponConfirm(ctx context.Context, id reward.CouponID) (reward.Coupon, bool, error)
 	CouponEndHolds(ctx context.Context, id reward.TemplateID, limit int) (store.CouponChange, int, error)
 	CouponExpire(ctx context.Context, now time.Time, limit int) (int, error)

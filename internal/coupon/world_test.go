@@ -381,13 +381,14 @@ func (r *rig) issued(id reward.TemplateID, coupons int) {
 func (r *rig) coupons(id reward.TemplateID) []reward.Coupon {
 	r.Helper()
 	var out []reward.Coupon
-	for after := int64(0); ; {
-		page := fixture.Must(r.rows.CouponList(r.Context(), store.CouponListParams{TemplateID: id, AfterTicket: after, Limit: store.BatchMax}))(r)
+	for after := (store.CouponPlace{}); ; {
+		page := fixture.Must(r.rows.CouponList(r.Context(), store.CouponListParams{TemplateID: id, After: after, Limit: store.BatchMax}))(r)
 		if len(page) == 0 {
 			return out
 		}
 		out = append(out, page...)
-		after = page[len(page)-1].Ticket
+		last := page[len(page)-1]
+		after = store.CouponPlace{Ticket: last.Ticket, Generation: last.Generation}
 	}
 }
 

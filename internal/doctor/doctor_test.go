@@ -243,7 +243,7 @@ func TestJudgeCodes(t *testing.T) {
 	_, settled := s.CouponSettle(t.Context(), store.CouponSettleParams{
 		TemplateID: 2, Now: now, Requests: []rules.CouponRequest{{UserID: "u", Ticket: 1, CouponID: 7, Code: "generated"}},
 	})
-	_, cancelled := s.CouponCancel(t.Context(), 7, now)
+	_, cancelled := s.CouponCancel(t.Context(), store.CouponCancelParams{TemplateID: 2, IDs: []reward.CouponID{7}, Now: now})
 	facts, inspected := sqlite.Inspect(t.Context(), path)
 	if err := errors.Join(settled, cancelled, inspected); err != nil || !slices.Equal(facts.CodesMissing, []reward.TemplateID{2}) {
 		t.Fatalf("%+v, %v", facts, err)

@@ -20,7 +20,7 @@ func CheckDrop(ctx context.Context, rows dropRows, id reward.TemplateID, want in
 	var count, holes, unordered int64
 	var last reward.Coupon
 	for {
-		page, err := rows.CouponList(ctx, store.CouponListParams{TemplateID: id, AfterTicket: last.Ticket, Limit: store.BatchMax})
+		page, err := rows.CouponList(ctx, store.CouponListParams{TemplateID: id, After: store.CouponPlace{Ticket: last.Ticket, Generation: last.Generation}, Limit: store.BatchMax})
 		if err != nil {
 			return nil, err
 		}

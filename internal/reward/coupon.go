@@ -207,6 +207,16 @@ const (
 
 var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED", "HELD"}
 
+// ParseCouponStatus parses a status's name in upper or lower case.
+func ParseCouponStatus(s string) (CouponStatus, error) {
+	for i, name := range couponStatusNames {
+		if strings.EqualFold(s, name) {
+			return CouponStatus(i), nil //nolint:gosec // of five
+		}
+	}
+	return 0, fmt.Errorf("status %s is none of %s", Quote(s), strings.Join(couponStatusNames[:], ", "))
+}
+
 func (s CouponStatus) String() string {
 	if s < 0 || int(s) >= len(couponStatusNames) {
 		return fmt.Sprintf("CouponStatus(%d)", int16(s))
@@ -225,11 +235,11 @@ type Coupon struct {
 	Status     CouponStatus
 	IssuedAt   time.Time
 	UsedAt     time.Time // zero: not used
-	// CancelledAt is zero if the coupon is not cancelled. CancelReason is empty if
-	// a caller cancelled it.
-	CancelledAt  time.Time
-	CancelReason string
-	ExpiresAt    time.Time // zero: never
+	// CancelledAt is zero if the coupon is not cancelled. CancelReason is empty if a caller
+	// cancelled it; CancelledBy is then their name, unless an earlier version did it.
+	CancelledAt               time.Time
+	CancelReason, CancelledBy string
+	ExpiresAt                 time.Time // zero: never
 	// HeldUntil is when the hold ends or ended, by the clock of the database.
 	// It is zero if the coupon was never held, and once it is confirmed.
 	HeldUntil time.Time

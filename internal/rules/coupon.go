@@ -48,6 +48,19 @@ func CheckConfirm(c *reward.Coupon) error {
 	return CheckCancel(c, c.ExpiresAt)
 }
 
+// CouponAt returns a coupon as it is at now: one whose hold or validity has ended by then is
+// CANCELLED or EXPIRED, also before its row says so. Clocks may differ by skew from that of
+// the database, which ends holds.
+func CouponAt(c reward.Coupon, now time.Time, skew time.Duration) reward.Coupon {
+	switch {
+	case c.Status == reward.CouponHeld && now.Add(-skew).After(c.HeldUntil):
+		c.Status, c.CancelledAt, c.CancelReason = reward.CouponCancelled, c.HeldUntil, reward.ReasonHoldExpired
+	case c.Status == reward.CouponIssued && !c.ExpiresAt.IsZero() && !now.Before(c.ExpiresAt):
+		c.Status = reward.CouponExpired
+	}
+	return c
+}
+
 // refuseCoupon returns the error for a coupon that does not allow a change.
 func refuseCoupon(c *reward.Coupon, code, what string, at time.Time, advice string) error {
 	return reward.NewError(reward.KindConflict, code, "coupon %d %s %s%s", c.ID, what, at.UTC().Format(time.RFC3339), advice)

@@ -162,3 +162,27 @@ func TestARefusalBeginsAndEnds(t *testing.T) {
 		}
 	}
 }
+
+func TestCouponAt(t *testing.T) {
+	t.Parallel()
+	const skew = 5 * time.Second
+	in := func(status reward.CouponStatus, heldUntil, expiresAt time.Time) reward.Coupon {
+		return reward.Coupon{Status: status, HeldUntil: heldUntil, ExpiresAt: expiresAt}
+	}
+	ended := now.Add(-time.Minute)
+	lapsed := in(reward.CouponCancelled, ended, now)
+	lapsed.CancelledAt, lapsed.CancelReason = ended, reward.ReasonHoldExpired
+	for _, c := range []struct{ row, want reward.Coupon }{
+		{in(reward.CouponHeld, ended, now), lapsed},
+		{in(reward.CouponHeld, now.Add(-skew), ended), in(reward.CouponHeld, now.Add(-skew), ended)}, // may still be confirmed
+		{in(reward.CouponIssued, time.Time{}, now), in(reward.CouponExpired, time.Time{}, now)},
+		{in(reward.CouponIssued, time.Time{}, now.Add(1)), in(reward.CouponIssued, time.Time{}, now.Add(1))},
+		{in(reward.CouponIssued, time.Time{}, time.Time{}), in(reward.CouponIssued, time.Time{}, time.Time{})},
+		{in(reward.CouponUsed, time.Time{}, ended), in(reward.CouponUsed, time.Time{}, ended)},
+		{in(reward.CouponCancelled, ended, ended), in(reward.CouponCancelled, ended, ended)},
+	} {
+		if got := CouponAt(c.row, now, skew); got != c.want {
+			t.Errorf("%+v is %+v, want %+v", c.row, got, c.want)
+		}
+	}
+}

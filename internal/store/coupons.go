@@ -95,7 +95,23 @@ type CouponChange struct {
 	From, To int64
 	Template reward.CouponTemplate // as it is afterwards
 	Holdings []CouponHolding       // of the users whose coupons changed
-	Coupon   reward.Coupon         // the cancelled one; set by CouponCancel only
+}
+
+// CouponCancelParams says which coupons of a template somebody cancels.
+type CouponCancelParams struct {
+	TemplateID reward.TemplateID
+	IDs        []reward.CouponID // at most BatchMax; one that repeats counts once
+	By         string
+	Now        time.Time
+}
+
+// CouponCancelResult is the result of CouponCancel. Each ID is in one of its lists.
+type CouponCancelResult struct {
+	CouponChange
+	Cancelled []reward.Coupon // as they are afterwards
+	// Refused says why the others stay as they are: CodeCouponUsed, CodeCouponCancelled,
+	// CodeCouponExpired, or CodeCouponNotFound for one that the template does not have.
+	Refused map[reward.CouponID]error
 }
 
 // CouponHolding is what the gate must know about a user.
@@ -145,14 +161,24 @@ type CouponCount struct {
 	KeptLive, KeptIssuedTotal int64
 }
 
-// CouponListParams selects a page of coupons, of a template or of a user.
+// CouponListParams selects a page of coupons: of a template, by ticket, or of a user at all
+// templates, by ID, the newest first.
 type CouponListParams struct {
-	TemplateID  reward.TemplateID // 0 means none
-	AfterTicket int64             // with TemplateID: only tickets above
-	UserID      string            // empty means none
-	Before      reward.CouponID   // with UserID: only IDs below; 0 starts at the newest
-	Limit       int
+	TemplateID reward.TemplateID // 0: of a user
+	UserID     string            // with TemplateID, empty means any
+	Before     reward.CouponID   // without TemplateID: only IDs below; 0 starts at the newest
+	Limit      int
+
+	// With TemplateID:
+	Status *reward.CouponStatus // nil: any
+	Code   string               // empty: any
+	Newest bool                 // by descending ticket
+	After  CouponPlace          // only coupons that follow this place; zero: from the first
 }
+
+// CouponPlace is the place of a coupon in the order of tickets. After Redis lost its data,
+// coupons of different generations may have the same ticket.
+type CouponPlace struct{ Ticket, Generation int64 }
 
 // Refusal is an interval in which a template refused every request.
 type Refusal struct {

@@ -108,10 +108,10 @@ func CodeTaken(cause error) error {
 	return e
 }
 
-// CheckList returns CodeInvalid unless p has either a template or a user.
+// CheckList returns CodeInvalid unless p has a template or a user.
 func (p *CouponListParams) CheckList() error {
-	if (p.TemplateID == 0) == (p.UserID == "") {
-		return invalid("coupons are listed either by template or by user; set exactly one of them")
+	if p.TemplateID == 0 && p.UserID == "" {
+		return invalid("coupons are listed by template or by user; set one of them")
 	}
 	return nil
 }

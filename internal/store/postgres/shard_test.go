@@ -22,7 +22,7 @@ var acrossShards = map[string][]string{
 		"payouts of a user", "answers of a user", "list UNKNOWN payouts of a user", "coupons of a user", "history of a user", "draws of a user",
 	},
 	"a page that compares the promotion and the ID at once": {"list uploads"},
-	"who has a coupon names it by its ID or code":           {"a coupon", "coupons by code", "use a coupon", "confirm a coupon", "cancel a coupon", "end holds"},
+	"who has a coupon names it by its ID or code":           {"a coupon", "coupons by code", "use a coupon", "confirm a coupon", "cancel coupons", "end holds"},
 	"a round of an instance, over all promotions or templates": {
 		"active promotions", "whole list", "changes", "due promotions", "promotions to ask for", "active templates", "claim due lookups", "claim lookups", "expire coupons",
 		"find ended holds", "find the oldest payouts", "undecided payouts", "mark points of promotions", "mark points of templates",
@@ -47,6 +47,7 @@ var otherKeys = map[string][]string{
 	"events are recorded with the change that they tell":                  {"webhook_endpoints_pkey", "webhook_deliveries_pkey"},
 	"who has a coupon names it by its ID":                                 {"coupons_pkey"},
 	"a statement on one user that also names the template":                {"coupons_user", "coupon_rejections_user"},
+	"a list of one code that also names the template":                     {"coupons_code_of_template"},
 	"a statement on one promotion that also names its status":             {"promotions_status"},
 	"an upload is continued by its ID":                                    {"uploads_pkey"},
 	"an import is continued by its ID, and has the codes of one template": {"coupon_code_imports_pkey", "coupon_codes_pkey", "coupon_codes_code"},

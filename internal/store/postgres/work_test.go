@@ -203,7 +203,7 @@ const listRows = 30_000
 // reason and the code that some filters ask for.
 func fillLists(t *testing.T, s database, rows int) {
 	t.Helper()
-	run(t, s, `TRUNCATE promotions, summaries, payouts, payout_users, dead_letters, audit CASCADE`)
+	run(t, s, `TRUNCATE promotions, summaries, payouts, payout_users, dead_letters, audit, coupons CASCADE`)
 	for _, sql := range []string{
 		`INSERT INTO promotions (id, name, type, status, amount, voucher_code, currency, max_retries, registered, stream_gone, created_at)
 SELECT i, '', 'POINT', CASE WHEN i = 1 THEN 'PAUSED' ELSE 'COMPLETED' END, 0, '', '', 5, false, true, now() FROM generate_series(1, %[1]d / 10) i`,
@@ -217,6 +217,8 @@ SELECT 'a' || i %% 5, 0, i, CASE i %% 1000 WHEN 7 THEN 'B' ELSE 'A' END, '', now
 		`INSERT INTO audit (id, at, actor, role, action, subject, request_id, detail)
 SELECT i, now(), CASE WHEN i = 1 THEN 'rare' ELSE 'a' || i %% 9 END, 'admin', CASE WHEN i = 1 THEN 'reconcile' ELSE 'retry-payouts' END,
   '/v1/promotions/' || i %% 99, '', '' FROM generate_series(1, %[1]d) i`,
+		`INSERT INTO coupons (id, template_id, generation, ticket, version, issued_at, slot, code, user_id, status)
+SELECT i, 1 + i %% 2, 0, i, i, now(), 1, 'c' || i, 'u' || i, CASE i %% 1000 WHEN 7 THEN 2 ELSE 0 END FROM generate_series(1, %[1]d) i`,
 	} {
 		run(t, s, fmt.Sprintf(sql, rows))
 	}
@@ -280,6 +282,16 @@ func listsStartAtOnce(t *testing.T, filled database) {
 		lists[fmt.Sprintf("audit %+v", p)] = func() (int, error) {
 			list, err := s.AuditList(ctx, p)
 			return len(list), err
+		}
+	}
+	for status := reward.CouponIssued; status <= reward.CouponHeld; status++ {
+		for _, newest := range []bool{false, true} {
+			for _, user := range []string{"", "u7"} {
+				lists[fmt.Sprintf("coupons %s %q, newest first %t", status, user, newest)] = func() (int, error) {
+					list, err := s.CouponList(ctx, store.CouponListParams{TemplateID: 2, Limit: limit, Status: &status, UserID: user, Newest: newest})
+					return len(list), err
+				}
+			}
 		}
 	}
 	for name, list := range lists {

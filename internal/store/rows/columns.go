@@ -28,7 +28,7 @@ t.codes_imported, t.codes_returned, t.metadata, t.archived_at, t.awaiting_quanti
 
 	// Nobody sees the code of a coupon before it is confirmed.
 	couponColumns = `c.id, CASE WHEN c.held_until IS NULL THEN c.code ELSE '' END, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,
-c.cancelled_at, c.expires_at, c.held_until, c.cancel_reason`
+c.cancelled_at, c.expires_at, c.held_until, c.cancel_reason, coalesce(c.cancelled_by, '')`
 )
 
 // CountColumns are the columns of summaries with counts, in the order of

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -20,9 +21,16 @@ const (
 	// that is not freed counts for the limit of the user.
 	cancelled = ` status = 2, version = t.version + 1, slot = CASE WHEN t.reissue THEN NULL ELSE c.slot END`
 
-	// cancelCoupon cancels coupon $2 of template $1, if its status is still $3.
-	cancelCoupon = `UPDATE coupons AS c SET` + cancelled + `, cancelled_at = $4
-FROM coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL AND c.id = $2 AND c.template_id = $1 AND c.status = $3 RETURNING ticket`
+	// couponsNamed reads which of coupons $2 template $1 has.
+	couponsNamed = `SELECT ` + couponColumns + ` FROM :cancels2 r :named_coupon`
+
+	// cancelCoupons cancels coupons $2 of template $1 whose status is still the given one.
+	cancelCoupons = `WITH due AS MATERIALIZED (SELECT r.id AS coupon, r.status AS was FROM :cancels2 r)
+UPDATE coupons AS c SET` + cancelled + `, cancelled_at = $3, cancelled_by = $4
+FROM due d, coupon_templates t WHERE t.id = $1 AND t.archived_at IS NULL AND c.id = d.coupon AND c.status = d.was RETURNING ticket`
+
+	// cancelledAll returns a row if $2 coupons of template $1 are cancelled by then.
+	cancelledAll = `SELECT t.id FROM coupon_templates t WHERE t.id = $1 AND (SELECT count(*) FROM coupons c WHERE ` + nextVersion + `) = $2`
 
 	// endHolds cancels at most $2 coupons of template $1 whose hold has ended, the oldest
 	// first. One that is confirmed at the same time stays.
@@ -102,8 +110,8 @@ func (t *Tables) changeCoupon(ctx context.Context, what string, id reward.Coupon
 	return c, changed, err
 }
 
-// CouponUse marks an ISSUED coupon as USED. Its errors are those of CouponCancel, and
-// CodeCouponHeld.
+// CouponUse marks an ISSUED coupon as USED. Its errors are those of rules.CheckUse, and
+// CodeCouponNotFound.
 func (t *Tables) CouponUse(ctx context.Context, id reward.CouponID, now time.Time) (used reward.Coupon, err error) {
 	now = instant(now)
 	const what = "use a coupon"
@@ -134,35 +142,67 @@ func (t *Tables) CouponConfirm(ctx context.Context, id reward.CouponID) (reward.
 	return c, confirmed, nil
 }
 
-// CouponCancel cancels an ISSUED or HELD coupon and lowers Live of its template.
-//
-// Otherwise it returns CodeCouponUsed, CodeCouponCancelled, CodeCouponExpired or
-// CodeCouponNotFound. A coupon counts as expired from ExpiresAt on, even if its status is
-// still ISSUED.
-func (t *Tables) CouponCancel(ctx context.Context, id reward.CouponID, now time.Time) (change store.CouponChange, err error) {
-	now = instant(now)
-	const what = "cancel a coupon"
-	err = reread(what, func() (bool, error) {
-		c, err := t.CouponGet(ctx, id)
-		if err == nil {
-			err = rules.CheckCancel(&c, now)
+// cancelRecord is a coupon to cancel.
+type cancelRecord struct {
+	ID     int64 `json:"id"`
+	Status int16 `json:"status"` // as it was read
+}
+
+// cancelColumns are the fields of cancelRecord.
+var cancelColumns = []string{"id bigint", "status smallint"}
+
+// CouponCancel cancels those of some coupons of a template that are ISSUED or HELD, all in one
+// transaction, and lowers Live of the template. A coupon counts as expired from ExpiresAt on,
+// even if its status is still ISSUED.
+func (t *Tables) CouponCancel(ctx context.Context, p store.CouponCancelParams) (r store.CouponCancelResult, err error) {
+	id, now, by := int64(p.TemplateID), instant(p.Now), reward.SanitizeText(p.By)
+	const what = "cancel coupons"
+	ids := slices.Compact(slices.Sorted(slices.Values(p.IDs)))
+	named := make([]cancelRecord, len(ids))
+	for i, coupon := range ids {
+		named[i].ID = int64(coupon)
+	}
+	err = whileStale(what, func() error {
+		var due []cancelRecord
+		r = store.CouponCancelResult{Refused: make(map[reward.CouponID]error)}
+		for _, coupon := range ids {
+			r.Refused[coupon] = store.NoCoupon(coupon)
 		}
-		if err != nil {
-			return false, err
+		var found []reward.Coupon
+		err := t.db.Snapshot(ctx, what, func() []Statement {
+			r.Template, found = reward.CouponTemplate{}, nil
+			return []Statement{
+				{SQL: templateSQL, Args: []any{id}, Row: func(scan Scan) error { return ScanTemplate(scan, &r.Template) }},
+				{SQL: couponsNamed, Args: []any{id, jsonOf(named)}, Row: into(&found, scanCoupon)},
+			}
+		})
+		if err == nil && r.Template.ID == 0 {
+			err = store.NoTemplate(p.TemplateID)
 		}
-		var n int
-		change, n, err = t.cancel(ctx, what, c.TemplateID, Statement{SQL: cancelCoupon, Args: []any{int64(c.TemplateID), int64(id), int16(c.Status), now}})
-		if err == nil && n == 0 {
-			err = archivedError(&change.Template)
+		for _, c := range found {
+			if r.Refused[c.ID] = rules.CheckCancel(&c, now); r.Refused[c.ID] == nil {
+				delete(r.Refused, c.ID)
+				due = append(due, cancelRecord{int64(c.ID), int16(c.Status)})
+				c.Status, c.CancelledAt, c.CancelledBy = reward.CouponCancelled, now, by
+				r.Cancelled = append(r.Cancelled, c)
+			}
 		}
-		c.Status, c.CancelledAt = reward.CouponCancelled, now
-		change.Coupon = c
-		return n > 0, err
+		r.From, r.To = r.Template.Version, r.Template.Version
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if err := archivedError(&r.Template); err != nil {
+			return err
+		}
+		r.CouponChange, _, err = t.cancel(ctx, what, p.TemplateID,
+			Statement{SQL: cancelCoupons, Args: []any{id, jsonOf(due), now, by}},
+			Statement{SQL: cancelledAll, Args: []any{id, len(due)}, Must: true})
+		return err
 	})
 	if err != nil {
-		return store.CouponChange{}, err
+		return store.CouponCancelResult{}, err
 	}
-	return change, nil
+	return r, nil
 }
 
 // CouponEndHolds cancels at most limit HELD coupons of a template whose HeldUntil is not after
@@ -177,21 +217,20 @@ func (t *Tables) CouponEndHolds(ctx context.Context, id reward.TemplateID, limit
 	return change, n, nil
 }
 
-// cancel runs a statement that cancels coupons of template $1 and returns a row for each. It
-// frees their places, and returns the change and the number of coupons.
-func (t *Tables) cancel(ctx context.Context, what string, id reward.TemplateID, s Statement) (change store.CouponChange, n int, err error) {
+// cancel runs a statement that cancels coupons of template $1 and returns a row for each, and
+// those that check it. It frees the places, and returns the change and the number of coupons.
+func (t *Tables) cancel(ctx context.Context, what string, id reward.TemplateID, s Statement, checks ...Statement) (change store.CouponChange, n int, err error) {
 	stands, err := t.inTemplate(ctx, what, id, func() []Statement {
 		n, change = 0, store.CouponChange{}
 		s.Row = counted(&n)
 		args := []any{int64(id)}
-		return []Statement{
-			s,
+		return slices.Concat([]Statement{s}, checks, []Statement{
 			{SQL: returnCodes, Args: args},
 			{SQL: forgetCodesOf, Args: args},
 			{SQL: freePlaces, Args: args},
 			{SQL: lengthenImport, Args: args},
 			{SQL: changedHolders, Args: args, Row: into(&change.Holdings, scanHolding)},
-		}
+		})
 	})
 	change.Template, change.From, change.To = stands, stands.Version, stands.Version
 	if n == 0 {

@@ -13,7 +13,7 @@ import (
 // A rejection is read as a coupon without an ID: IssuedAt is its time, and CancelReason its
 // reason.
 const (
-	rejectionSQL = `SELECT 0, '', r.template_id, r.user_id, r.generation, r.ticket, 0, r.at, ` + noTime + `, ` + noTime + `, ` + noTime + `, ` + noTime + `, r.reason `
+	rejectionSQL = `SELECT 0, '', r.template_id, r.user_id, r.generation, r.ticket, 0, r.at, ` + noTime + `, ` + noTime + `, ` + noTime + `, ` + noTime + `, r.reason, '' `
 	noTime       = `CAST(NULL AS timestamptz)`
 
 	// latestOutcomes reads the latest coupon and the latest rejection of each of the users $2
@@ -81,8 +81,9 @@ const (
 	// latest of them ended, how long a hold lasts, and the time.
 	expiredHolds = `SELECT u.value, (SELECT max(c.cancelled_at)` + holdsOfUser + `), t.hold_seconds, :clock
 FROM coupon_templates t CROSS JOIN :list2 u WHERE t.id = $1 AND (SELECT count(*)` + holdsOfUser + `) >= $3`
-	holdsOfUser = ` FROM coupons c
-  WHERE c.template_id = $1 AND c.user_id = u.value AND c.status = 2 AND c.cancel_reason = '` + reward.ReasonHoldExpired + `'`
+	// holdsOfUser does not name the status, which the reason implies: the planner would read all
+	// cancelled coupons of the template for each user.
+	holdsOfUser = ` FROM coupons c WHERE c.template_id = $1 AND c.user_id = u.value AND c.cancel_reason = '` + reward.ReasonHoldExpired + `'`
 )
 
 // ExpiredHolds returns those users who have let at least holds holds of a template end

@@ -146,6 +146,7 @@ func TestPlans(t *testing.T) {
 		return append(slices.Repeat([]string{"SEARCH dead_letters USING COVERING INDEX " + index, "SCAN s"}, 3), "SCAN page",
 			"SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid=?)")
 	}
+	ofStatus := []string{"SEARCH c USING INDEX coupons_listed (template_id=? AND status=? AND (ticket,generation):(?,?))"}
 	const inState = "SEARCH p USING COVERING INDEX payouts_code (promotion_id=? AND error_code=? AND state=?)"
 	shared := dialect.Statements()
 	maps.Copy(shared, storetest.OtherPages(dialect))
@@ -332,16 +333,16 @@ func TestPlans(t *testing.T) {
 			"SEARCH c USING COVERING INDEX coupons_held (template_id>?)", "SCAN h",
 			"SEARCH c EXISTS USING COVERING INDEX coupons_held (template_id=? AND held_until<?)", "SCAN CONSTANT ROW",
 		},
-		"a coupon": {"SEARCH c USING INTEGER PRIMARY KEY (rowid=?)"},
-		"coupons of a template": {
-			"SEARCH c USING INDEX coupons_ticket (template_id=? AND ticket>? AND ticket<?)",
-			"SEARCH coupons USING COVERING INDEX coupons_ticket (template_id=? AND ticket>?)", "SEARCH p",
-		},
+		"a coupon":          {"SEARCH c USING INTEGER PRIMARY KEY (rowid=?)"},
 		"coupons by code":   {"SEARCH c USING INDEX coupons_code (code=?)"},
 		"coupons of a user": {"SEARCH c USING INDEX coupons_user (user_id=? AND id<?)"},
 		"use a coupon":      {"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)"},
 		"confirm a coupon":  {"SEARCH coupons USING INTEGER PRIMARY KEY (rowid=?)"},
-		"cancel a coupon":   {"SEARCH c USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)"},
+		"coupons to cancel": {"SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)"},
+		"cancel coupons": {
+			"SCAN e VIRTUAL TABLE INDEX 1:", "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN d", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		"count cancelled coupons": {"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH c USING COVERING INDEX coupons_version (template_id=? AND version=?)"},
 		"end holds": {
 			"SEARCH coupons USING COVERING INDEX coupons_held (template_id=? AND held_until<?)", "SCAN CONSTANT ROW",
 			"SEARCH t USING INTEGER PRIMARY KEY (rowid=?)", "SCAN d", "SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
@@ -491,6 +492,20 @@ func TestPlans(t *testing.T) {
 	} {
 		checks[name] = check{shared[name], want}
 		delete(shared, name)
+	}
+	for filter, want := range map[string][]string{
+		"":              {"SEARCH c USING INDEX coupons_ticket (template_id=? AND (ticket,generation):(?,?))"},
+		", of a user":   {"SEARCH coupons USING INDEX coupons_slot (template_id=? AND user_id=?)", "SCAN c"},
+		", with a code": {"SEARCH coupons USING INDEX coupons_code (code=? AND template_id=?)", "SCAN c"},
+		", ISSUED":      {"SEARCH c USING INDEX coupons_ticket (template_id=? AND (ticket,generation):(?,?))"},
+		", USED":        ofStatus, ", CANCELLED": ofStatus, ", EXPIRED": ofStatus, ", HELD": ofStatus,
+	} {
+		for order, compared := range map[string]string{"": ">", ", down": "<"} {
+			name, steps := "coupons of a template"+filter+order, slices.Clone(want)
+			steps[0] = strings.Replace(steps[0], ":", compared, 1)
+			checks[name] = check{shared[name], steps}
+			delete(shared, name)
+		}
 	}
 	for name, sql := range shared {
 		t.Errorf("%s: no plan is expected of %s", name, sql)

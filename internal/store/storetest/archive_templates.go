@@ -263,7 +263,7 @@ func (a *arena) changesNothing(id reward.TemplateID) {
 	for _, c := range a.coupons(id) {
 		_, err := a.CouponUse(a.ctx, c.ID, at(60))
 		a.wantCode(err, reward.CodeCouponExpired)
-		_, err = a.CouponCancel(a.ctx, c.ID, at(60))
+		_, err = cancelOne(a.ctx, a.Tables, c.ID, at(60))
 		a.wantCode(err, reward.CodeCouponExpired)
 	}
 }

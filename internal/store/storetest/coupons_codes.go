@@ -222,7 +222,7 @@ func raceOfCodes(b *bundle) {
 					}
 					issued.Add(1)
 					if i == 0 {
-						if _, err := b.CouponCancel(b.ctx, r.Coupon.ID, time.Now()); err != nil {
+						if _, err := cancelOne(b.ctx, b.Tables, r.Coupon.ID, time.Now()); err != nil {
 							return err
 						}
 					}

@@ -146,7 +146,7 @@ func rulesOfEndedHolds(a *arena) {
 		a.wantCode(err, reward.CodeHoldExpired)
 		_, err = a.CouponUse(a.ctx, id, at(20))
 		a.wantCode(err, reward.CodeCouponCancelled)
-		_, err = a.CouponCancel(a.ctx, id, at(20))
+		_, err = cancelOne(a.ctx, a.Tables, id, at(20))
 		a.wantCode(err, reward.CodeCouponCancelled)
 	}
 	same(a.bundle, "the places are free, also for the same user", []string{"issued", "issued", soldOut}, told(a.inOrder(1, asks(5, "a", "e", "f")...)))
@@ -155,7 +155,7 @@ func rulesOfEndedHolds(a *arena) {
 	a.must(err)
 	same(a.bundle, "ended of the second", 1, n)
 	same(a.bundle, "holding", []store.CouponHolding{{UserID: "a", Held: 1}}, change.Holdings)
-	_, err = a.CouponCancel(a.ctx, 12, at(20)) // a held coupon can be cancelled
+	_, err = cancelOne(a.ctx, a.Tables, 12, at(20)) // a held coupon can be cancelled
 	a.must(err)
 	a.wantStatus(12, reward.CouponCancelled, "")
 	n = must(a.CouponExpire(a.ctx, at(1<<30), plenty))(a)
@@ -253,7 +253,7 @@ func raceOfHolds(a *arena) {
 				versions.Add(change.To - change.From)
 			case 3:
 				if n%4 == 0 { // every other one whose hold has ended, also after a sweeper
-					change, err := a.CouponCancel(a.ctx, id, at(20))
+					change, err := cancelOne(a.ctx, a.Tables, id, at(20))
 					if err == nil {
 						cancelled.Add(1)
 					} else if !reward.HasCode(err, reward.CodeCouponCancelled) {

@@ -71,7 +71,7 @@ func rulesOfMeanwhile(a *arena) {
 		}
 	}
 	cancel := func(t *rows.Tables, id reward.TemplateID) (any, error) {
-		change, err := t.CouponCancel(a.ctx, reward.CouponID(id), at(20))
+		change, err := cancelOne(a.ctx, t, reward.CouponID(id), at(20))
 		return fmt.Sprint(change.Template.Live, " ", change.To-change.From), err
 	}
 	enter := func(t *rows.Tables, id reward.TemplateID) (any, error) {
@@ -286,7 +286,7 @@ func rulesOfMeanwhile(a *arena) {
 	cancelling := a.raw.Tables(func(db rows.DB) rows.DB {
 		return meanwhile{db, func() {
 			next++
-			must(a.CouponCancel(a.ctx, list[next-1].CouponID, at(20)))(a)
+			must(cancelOne(a.ctx, a.Tables, list[next-1].CouponID, at(20)))(a)
 		}, &trips}
 	})
 	res := must(cancelling.CouponSettle(a.ctx, store.CouponSettleParams{TemplateID: 1001, Requests: list[2:], Now: at(10)}))(a)

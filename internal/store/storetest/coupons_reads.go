@@ -26,20 +26,43 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			}
 			return ids
 		}
+		after := func(ticket int64) store.CouponPlace { return store.CouponPlace{Ticket: ticket} }
 		same(b, "by ticket", []reward.CouponID{1, 2}, list(store.CouponListParams{TemplateID: 1, Limit: 2}))
-		same(b, "next", []reward.CouponID{3, 4}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 2, Limit: 2}))
-		same(b, "rest", []reward.CouponID{5}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 4, Limit: 2}))
-		same(b, "past the end", []reward.CouponID{}, list(store.CouponListParams{TemplateID: 1, AfterTicket: 5, Limit: 2}))
+		same(b, "next", []reward.CouponID{3, 4}, list(store.CouponListParams{TemplateID: 1, After: after(2), Limit: 2}))
+		same(b, "rest", []reward.CouponID{5}, list(store.CouponListParams{TemplateID: 1, After: after(4), Limit: 2}))
+		same(b, "past the end", []reward.CouponID{}, list(store.CouponListParams{TemplateID: 1, After: after(5), Limit: 2}))
+		same(b, "newest first", []reward.CouponID{5, 4}, list(store.CouponListParams{TemplateID: 1, Newest: true, Limit: 2}))
+		same(b, "next", []reward.CouponID{3, 2}, list(store.CouponListParams{TemplateID: 1, Newest: true, After: after(4), Limit: 2}))
 		same(b, "none asked for", []reward.CouponID{}, list(store.CouponListParams{TemplateID: 1}))
 		same(b, "by user", []reward.CouponID{100, 5}, list(store.CouponListParams{UserID: "a", Limit: 2}))
 		same(b, "next", []reward.CouponID{3, 1}, list(store.CouponListParams{UserID: "a", Before: 5, Limit: 3}))
 		same(b, "nobody", []reward.CouponID{}, list(store.CouponListParams{UserID: "\xff", Limit: 3}))
-		for _, p := range []store.CouponListParams{{Limit: 1}, {TemplateID: 1, UserID: "a", Limit: 1}} {
-			_, err := b.CouponList(b.ctx, p)
-			b.wantCode(err, reward.CodeInvalid)
+		_, err := b.CouponList(b.ctx, store.CouponListParams{Limit: 1})
+		b.wantCode(err, reward.CodeInvalid)
+
+		b.cancelCoupon(3, 20)
+		_, err = b.CouponUse(b.ctx, 2, at(20))
+		b.must(err)
+		for _, f := range []struct {
+			p    store.CouponListParams
+			want []reward.CouponID
+		}{
+			{store.CouponListParams{Status: new(reward.CouponIssued)}, []reward.CouponID{1, 4, 5}},
+			{store.CouponListParams{Status: new(reward.CouponCancelled)}, []reward.CouponID{3}},
+			{store.CouponListParams{Status: new(reward.CouponUsed), After: after(2)}, []reward.CouponID{}},
+			{store.CouponListParams{Status: new(reward.CouponUsed), UserID: "b"}, []reward.CouponID{2}},
+			{store.CouponListParams{UserID: "a", Newest: true}, []reward.CouponID{5, 3, 1}},
+			{store.CouponListParams{UserID: "a", Newest: true, After: after(3)}, []reward.CouponID{1}},
+			{store.CouponListParams{UserID: "a", Status: new(reward.CouponIssued)}, []reward.CouponID{1, 5}},
+			{store.CouponListParams{Code: b.coupon(4).Code}, []reward.CouponID{4}},
+			{store.CouponListParams{Code: b.coupon(4).Code, UserID: "a"}, []reward.CouponID{}},
+			{store.CouponListParams{Code: "x"}, []reward.CouponID{}}, // of another template
+		} {
+			f.p.TemplateID, f.p.Limit = 1, plenty
+			same(b, fmt.Sprintf("%+v", f.p), f.want, list(f.p))
 		}
 	})
-	run(t, open, "APageDoesNotCutATicketApart", func(b *bundle) {
+	run(t, open, "PagesHaveEachCouponOfATicket", func(b *bundle) {
 		b.template(1)
 		b.generation(reward.PathGate)
 		list := asks(1, "a", "b")
@@ -49,10 +72,15 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			list = append(list, other)
 		}
 		b.settle(store.CouponSettleParams{TemplateID: 1, Kind: rules.SettleListed, Requests: list})
-		page := must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, Limit: 1}))(b)
-		same(b, "page", []string{"a", "c"}, []string{page[0].UserID, page[1].UserID})
-		page = must(b.CouponList(b.ctx, store.CouponListParams{TemplateID: 1, AfterTicket: 1, Limit: 3}))(b)
-		same(b, "page", []string{"b", "d"}, []string{page[0].UserID, page[1].UserID})
+		for newest, want := range map[bool][]string{false: {"a", "c", "b", "d"}, true: {"d", "b", "c", "a"}} {
+			p := store.CouponListParams{TemplateID: 1, Newest: newest, Limit: 1}
+			for _, user := range want {
+				page := must(b.CouponList(b.ctx, p))(b)
+				same(b, "users", user, page[0].UserID)
+				p.After = store.CouponPlace{Ticket: page[0].Ticket, Generation: page[0].Generation}
+			}
+			same(b, "past the end", 0, len(must(b.CouponList(b.ctx, p))(b)))
+		}
 	})
 	run(t, open, "WhoStillWaits", func(b *bundle) {
 		b.template(1, quantity(20), reissue, limit(3))
@@ -72,7 +100,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			TemplateID: 1, Kind: rules.SettleListed, Requests: []rules.CouponRequest{of("a", 1, 1), rejected, of("c", 2, 3), of("x", 3, 4), later},
 		})
 		b.inOrder(2, ask("other", 1))
-		_, err := b.CouponCancel(b.ctx, 304, at(11)) // a cancelled coupon is an answer, too
+		_, err := cancelOne(b.ctx, b.Tables, 304, at(11)) // a cancelled coupon is an answer, too
 		b.must(err)
 		line := []store.LineTicket{
 			{UserID: "a", Ticket: 1},
@@ -131,7 +159,7 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.inOrder(1, asks(1, "a", "b")...)                                                                                                   // 1
 		b.inOrder(1, asks(3, "a", "c", "d")...)                                                                                              // 2
 		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "z", Ticket: 1, CouponID: 9, Code: "9"}}}) // another template
-		_, err := b.CouponCancel(b.ctx, 1, at(15))                                                                                           // 3
+		_, err := cancelOne(b.ctx, b.Tables, 1, at(15))                                                                                      // 3
 		b.must(err)
 		_, err = b.TemplateTouch(b.ctx, 1) // 4
 		b.must(err)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -15,14 +16,14 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.template(1, quantity(2))
 		b.inOrder(1, asks(1, "a", "b", "c")...)
 		want := b.coupon(1)
-		want.Status, want.CancelledAt = reward.CouponCancelled, at(20)
-		change := must(b.CouponCancel(b.ctx, 1, at(20).Add(1)))(b)
-		same(b, "coupon", want, change.Coupon)
+		want.Status, want.CancelledAt, want.CancelledBy = reward.CouponCancelled, at(20), "ann"
+		r := must(cancelOne(b.ctx, b.Tables, 1, at(20).Add(1)))(b)
+		same(b, "cancelled", []reward.Coupon{want}, r.Cancelled)
 		same(b, "kept", want, b.coupon(1))
 		t := b.stands(1)
 		same(b, "change", store.CouponChange{
-			From: 1, To: 2, Template: t, Holdings: []store.CouponHolding{{UserID: "a", Held: 1}}, Coupon: want,
-		}, change)
+			From: 1, To: 2, Template: t, Holdings: []store.CouponHolding{{UserID: "a", Held: 1}},
+		}, r.CouponChange)
 		same(b, "live and ever issued", []int64{1, 2}, []int64{t.Live, t.IssuedTotal})
 		same(b, "not to the same user again", []string{userLimit, "issued", soldOut}, told(b.inOrder(1, asks(4, "a", "d", "e")...)))
 		b.couponBooks(1)
@@ -31,11 +32,55 @@ func exerciseCouponStates(t *testing.T, open Open) {
 		b.template(1, reissue)
 		for n := int64(1); n <= 3; n++ {
 			same(b, "told", []string{"issued", userLimit}, told(b.inOrder(1, asks(2*n-1, "a", "a")...)))
-			change := must(b.CouponCancel(b.ctx, reward.CouponID(2*n-1), at(20)))(b)
+			change := must(cancelOne(b.ctx, b.Tables, reward.CouponID(2*n-1), at(20)))(b)
 			same(b, "facts", []store.CouponHolding{{UserID: "a"}}, change.Holdings)
 			b.couponBooks(1)
 		}
 		same(b, "slots", 0, len(b.holders(1)))
+	})
+	run(t, open, "ManyAreCancelledAtOnce", func(b *bundle) {
+		b.template(1, reissue, validFor(time.Minute)) // valid until second 70
+		b.template(2)
+		b.inOrder(1, asks(1, "a", "b", "c", "d")...)
+		b.settle(store.CouponSettleParams{TemplateID: 2, Requests: []rules.CouponRequest{{UserID: "a", Ticket: 1, CouponID: 100, Code: "x"}}})
+		_, err := b.CouponUse(b.ctx, 2, at(20))
+		b.must(err)
+		b.cancelCoupon(3, 20)
+		before := b.stands(1)
+		cancel := func(now time.Time, ids ...reward.CouponID) store.CouponCancelResult {
+			b.Helper()
+			return must(b.CouponCancel(b.ctx, store.CouponCancelParams{TemplateID: 1, IDs: ids, By: "bob\x00", Now: now}))(b)
+		}
+		codes := func(r store.CouponCancelResult) map[reward.CouponID]string {
+			all := make(map[reward.CouponID]string)
+			for id, err := range r.Refused {
+				refused, _ := errors.AsType[*reward.Error](err)
+				all[id] = refused.Code
+			}
+			for _, c := range r.Cancelled {
+				same(b, "as it is kept", b.coupon(c.ID), c)
+				all[c.ID] = "by " + c.CancelledBy
+			}
+			return all
+		}
+		r := cancel(at(30), 4, 3, 2, 1, 4, 9, 100)
+		same(b, "one change", []int64{before.Version, before.Version + 1, before.Live - 2}, []int64{r.From, r.To, b.stands(1).Live})
+		same(b, "holdings", []store.CouponHolding{{UserID: "a"}, {UserID: "d"}}, r.Holdings)
+		want := map[reward.CouponID]string{
+			1: "by bob", 4: "by bob", 2: reward.CodeCouponUsed, 3: reward.CodeCouponCancelled, 9: reward.CodeCouponNotFound, 100: reward.CodeCouponNotFound,
+		}
+		same(b, "outcomes", want, codes(r))
+		same(b, "of another template", reward.CouponIssued, b.coupon(100).Status)
+		stands := b.stands(1)
+		want[1], want[4] = reward.CodeCouponCancelled, reward.CodeCouponCancelled
+		same(b, "again", want, codes(cancel(at(40), 1, 2, 3, 4, 9, 100)))
+		same(b, "of none", 0, len(codes(cancel(at(40)))))
+		b.inOrder(1, ask("e", 5))
+		same(b, "over", map[reward.CouponID]string{5: reward.CodeCouponExpired}, codes(cancel(at(70), 5)))
+		same(b, "nothing more", stands.Version+1, b.stands(1).Version)
+		_, err = b.CouponCancel(b.ctx, store.CouponCancelParams{TemplateID: 9, IDs: []reward.CouponID{1}})
+		b.wantCode(err, reward.CodeTemplateNotFound)
+		b.couponBooks(1)
 	})
 	run(t, open, "WhatCountsIsTheTemplateAtTheCancel", func(b *bundle) {
 		b.template(1)
@@ -73,7 +118,7 @@ func exerciseCouponStates(t *testing.T, open Open) {
 			"over":                {4, at(71), reward.CodeCouponExpired},
 			"none":                {9, at(20), reward.CodeCouponNotFound},
 		} {
-			if _, err := b.CouponCancel(b.ctx, test.id, test.now); !reward.HasCode(err, test.code) {
+			if _, err := cancelOne(b.ctx, b.Tables, test.id, test.now); !reward.HasCode(err, test.code) {
 				b.Errorf("cancel %s: %v", name, err)
 			}
 			if _, err := b.CouponUse(b.ctx, test.id, test.now); !reward.HasCode(err, test.code) {

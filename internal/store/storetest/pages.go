@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/store/rows"
 )
@@ -49,7 +50,8 @@ func PromotionPages(d rows.Dialect) map[string]string {
 	return pages(d, (*rows.Tables).PromotionList, filters)
 }
 
-// OtherPages is PromotionPages for the audit and for dead letters.
+// OtherPages is PromotionPages for the audit, for dead letters, and for the coupons of a
+// template.
 func OtherPages(d rows.Dialect) map[string]string {
 	all := pages(d, (*rows.Tables).AuditList, map[string]store.AuditListParams{
 		"audit": {}, "audit of a subject": {Subject: "/a"}, "audit below": {Subject: "/a/"}, "audit below by an actor": {Subject: "/a/", Actor: "a"},
@@ -61,5 +63,16 @@ func OtherPages(d rows.Dialect) map[string]string {
 		"dead letters with a reason and a status":             {Reason: "a", Status: "OPEN"},
 		"dead letters of a source with a reason and a status": {Source: "a", Reason: "a", Status: "OPEN"},
 	}))
+	const t = "coupons of a template"
+	coupons := map[string]store.CouponListParams{t + ", of a user": {UserID: "a"}, t + ", with a code": {Code: "a"}, t: {}}
+	for s := reward.CouponIssued; s <= reward.CouponHeld; s++ {
+		coupons[t+", "+s.String()] = store.CouponListParams{Status: &s}
+	}
+	for name, p := range maps.Clone(coupons) {
+		p.TemplateID = 1
+		coupons[name], p.Newest = p, true
+		coupons[name+", down"] = p
+	}
+	maps.Copy(all, pages(d, (*rows.Tables).CouponList, coupons))
 	return all
 }
