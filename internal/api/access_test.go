@@ -57,36 +57,36 @@ func withPages(c *Config) {
 }
 
 // mayCall lists the roles that may call each operation, independent of the code: v viewer, i
-// issuer, o operator, a admin, s shopper; * everybody, without a key too.
+// issuer, c campaigner, o operator, a admin, s shopper; * everybody, without a key too.
 var mayCall = map[string]string{
 	"GET /healthz": "*", "GET /readyz": "*", "GET /metrics": "*", "GET /openapi.json": "*", "GET /docs": "*",
 	"GET /{$}": "*", "GET /drop/{template}": "*", "GET /assets/index.js": "*",
 
-	"GET /v1/promotions": "voa", "POST /v1/promotions": "oa", "GET /v1/promotions/{id}": "voa", "PATCH /v1/promotions/{id}": "oa", "DELETE /v1/promotions/{id}": "oa",
-	"POST /v1/promotions/{id}/start": "oa", "POST /v1/promotions/{id}/pause": "oa", "POST /v1/promotions/{id}/resume": "oa",
-	"POST /v1/promotions/{id}/cancel": "oa", "POST /v1/promotions/{id}/close": "oa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa",
-	"GET /v1/promotions/{id}/events": "voa", "GET /v1/promotions/{id}/stream": "voa",
-	"POST /v1/promotions/{id}/targets": "oa", "GET /v1/promotions/{id}/uploads": "voa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "voa",
-	"GET /v1/promotions/{id}/payouts": "voa", "GET /v1/promotions/{id}/payouts/{targetId}": "voa",
+	"GET /v1/promotions": "vcoa", "POST /v1/promotions": "coa", "GET /v1/promotions/{id}": "vcoa", "PATCH /v1/promotions/{id}": "coa", "DELETE /v1/promotions/{id}": "coa",
+	"POST /v1/promotions/{id}/start": "coa", "POST /v1/promotions/{id}/pause": "coa", "POST /v1/promotions/{id}/resume": "coa",
+	"POST /v1/promotions/{id}/cancel": "coa", "POST /v1/promotions/{id}/close": "coa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa",
+	"GET /v1/promotions/{id}/events": "vcoa", "GET /v1/promotions/{id}/stream": "vcoa",
+	"POST /v1/promotions/{id}/targets": "coa", "GET /v1/promotions/{id}/uploads": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "vcoa",
+	"GET /v1/promotions/{id}/payouts": "vcoa", "GET /v1/promotions/{id}/payouts/{targetId}": "vcoa",
 	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
-	"GET /v1/dead-letters": "voa", "GET /v1/dead-letters/{id}": "voa", "POST /v1/dead-letters/{id}/replay": "oa",
+	"GET /v1/dead-letters": "vcoa", "GET /v1/dead-letters/{id}": "vcoa", "POST /v1/dead-letters/{id}/replay": "oa",
 	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
-	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "voa", "GET /v1/reconciliations/{id}": "voa", "GET /v1/instances": "voa", "GET /v1/audit": "voa",
-	"GET /v1/coupon-templates": "vioa", "POST /v1/coupon-templates": "oa", "GET /v1/coupon-templates/{id}": "vioas",
-	"PATCH /v1/coupon-templates/{id}": "oa", "POST /v1/coupon-templates/{id}/close": "oa", "POST /v1/coupon-templates/{id}/approve": "oa", "POST /v1/coupon-templates/{id}/reject": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "oa",
-	"GET /v1/coupon-templates/{id}/coupons": "vioa", "GET /v1/coupon-templates/{id}/entrants": "vioa",
-	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vioas", "DELETE /v1/issue-requests/{requestId}": "ioas",
-	"GET /v1/issue-requests/{requestId}/events": "vioas", "GET /v1/coupons": "vioa", "GET /v1/coupons/{couponId}": "vioas",
+	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "vcoa", "GET /v1/reconciliations/{id}": "vcoa", "GET /v1/instances": "vcoa", "GET /v1/audit": "vcoa",
+	"GET /v1/coupon-templates": "vicoa", "POST /v1/coupon-templates": "coa", "GET /v1/coupon-templates/{id}": "vicoas",
+	"PATCH /v1/coupon-templates/{id}": "coa", "POST /v1/coupon-templates/{id}/close": "coa", "POST /v1/coupon-templates/{id}/approve": "oa", "POST /v1/coupon-templates/{id}/reject": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "coa",
+	"GET /v1/coupon-templates/{id}/coupons": "vicoa", "GET /v1/coupon-templates/{id}/entrants": "vicoa",
+	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vicoas", "DELETE /v1/issue-requests/{requestId}": "ioas",
+	"GET /v1/issue-requests/{requestId}/events": "vicoas", "GET /v1/coupons": "vicoa", "GET /v1/coupons/{couponId}": "vicoas",
 	"POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"POST /v1/coupon-templates/{id}/coupons/cancel": "ioa",
-	"GET /v1/users/{userId}/coupons":                "vioas", "GET /v1/users/{userId}/history": "vioas",
-	"GET /v1/me": "vioas", "GET /v1/settings": "a", "GET /v1/payouts": "voa", "GET /v1/promotions/{id}/errors": "voa",
-	"GET /v1/webhook-endpoints": "voa", "POST /v1/webhook-endpoints": "a", "GET /v1/webhook-endpoints/{id}": "voa",
+	"GET /v1/users/{userId}/coupons":                "vicoas", "GET /v1/users/{userId}/history": "vicoas",
+	"GET /v1/me": "vicoas", "GET /v1/settings": "a", "GET /v1/payouts": "vcoa", "GET /v1/promotions/{id}/errors": "vcoa",
+	"GET /v1/webhook-endpoints": "vcoa", "POST /v1/webhook-endpoints": "a", "GET /v1/webhook-endpoints/{id}": "vcoa",
 	"PATCH /v1/webhook-endpoints/{id}": "a", "DELETE /v1/webhook-endpoints/{id}": "a", "POST /v1/webhook-endpoints/{id}/rotate-secret": "a",
-	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "voa",
-	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "voa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
-	"POST /v1/provider/unblock": "oa", "GET /v1/overview": "voa", "GET /v1/promotions/{id}/timeline": "voa", "GET /v1/coupon-templates/{id}/timeline": "voa",
-	"GET /v1/coupon-templates/{id}/events": "voa",
+	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "vcoa",
+	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "vcoa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
+	"POST /v1/provider/unblock": "oa", "GET /v1/overview": "vcoa", "GET /v1/promotions/{id}/timeline": "vcoa", "GET /v1/coupon-templates/{id}/timeline": "vcoa",
+	"GET /v1/coupon-templates/{id}/events": "vcoa",
 	"POST /v1/api-keys":                    "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
 
@@ -141,13 +141,13 @@ func TestWhoMayCallWhat(t *testing.T) {
 	}
 	others := strangers(t, b.store)
 	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7", "{deliveryId}", "5")
-	letters := map[string]string{"v": "viewer", "i": "issuer", "o": "operator", "a": "admin", "s": "shopper"}
+	letters := map[string]string{"v": "viewer", "i": "issuer", "c": "campaigner", "o": "operator", "a": "admin", "s": "shopper"}
 	for pattern, allowed := range mayCall {
 		if _, there := b.api.Operations()[pattern]; !there {
 			t.Errorf("%s is no call", pattern)
 			continue
 		}
-		if allowed != "*" && (allowed == "" || strings.Trim(allowed, "vioas") != "") {
+		if allowed != "*" && (allowed == "" || strings.Trim(allowed, "vicoas") != "") {
 			t.Errorf("%s may be called by %q", pattern, allowed)
 		}
 		method, path, _ := strings.Cut(pattern, " ")

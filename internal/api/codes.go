@@ -26,7 +26,7 @@ func (a *API) addCodes() {
 	const path = "/v1/coupon-templates/{id}/codes"
 	str := &huma.Schema{Type: huma.TypeString}
 	a.handle(operation{
-		id: "import-codes", method: http.MethodPost, path: path, tag: "coupon templates", roles: operators, long: true,
+		id: "import-codes", method: http.MethodPost, path: path, tag: "coupon templates", roles: campaigners, long: true,
 		summary: "Import codes",
 		description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
 			"The first import precedes the first coupon and has a code for each; later ones add codes. The type may also be text/csv.",

@@ -28,10 +28,10 @@ func countsOf(c *reward.Counts) client.Counts {
 }
 
 // promotionFor returns a promotion as the caller may see it. The URL of a receiver is
-// often all that proves a call to it, so a viewer does not see its secret parts, nor the
-// voucher code.
+// often all that proves a call to it, so who cannot set it does not see its secret parts,
+// nor the voucher code.
 func (a *API) promotionFor(ctx context.Context, v store.PromotionView) *client.Promotion {
-	if seesURLs(ctx) {
+	if slices.Contains(campaigners, callerOf(ctx).Role) {
 		return a.promotionOf(v)
 	}
 	return a.promotionForAll(v)
@@ -43,9 +43,6 @@ func (a *API) promotionForAll(v store.PromotionView) *client.Promotion {
 	p.WebhookURL, p.VoucherCode = webhook.MaskURL(p.WebhookURL), reward.MaskCode(p.VoucherCode)
 	return p
 }
-
-// seesURLs reports whether the caller sees the URLs of receivers as they are.
-func seesURLs(ctx context.Context) bool { return slices.Contains(operators, callerOf(ctx).Role) }
 
 func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
 	p := &client.Promotion{
@@ -205,7 +202,7 @@ func (a *API) addPromotions() {
 	const path = "/v1/promotions"
 	const tag = "promotions"
 	call(a, operation{
-		id: "create-promotion", method: http.MethodPost, path: path, tag: tag, roles: operators, creates: true,
+		id: "create-promotion", method: http.MethodPost, path: path, tag: tag, roles: campaigners, creates: true,
 		summary: "Create a promotion", status: http.StatusCreated,
 		errors:  []string{reward.CodeExists, reward.CodeTypeMismatch},
 		example: tree{"name": "Spring", "type": "POINT", "amount": 1000, "currency": "EUR"},
@@ -216,7 +213,7 @@ func (a *API) addPromotions() {
 		errors:  []string{reward.CodeNotFound},
 	}, a.getPromotion)
 	call(a, operation{
-		id: "delete-promotion", method: http.MethodDelete, path: path + "/{id}", tag: tag, roles: operators,
+		id: "delete-promotion", method: http.MethodDelete, path: path + "/{id}", tag: tag, roles: campaigners,
 		summary: "Delete a DRAFT and its targets", status: http.StatusNoContent,
 		errors: promotionMoves,
 	}, a.deletePromotion)
@@ -235,7 +232,7 @@ func (a *API) addPromotions() {
 		{"close", "Close a promotion", nil, a.cfg.Promotions.Close},
 	} {
 		call(a, operation{
-			id: act.name + "-promotion", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: operators,
+			id: act.name + "-promotion", method: http.MethodPost, path: path + "/{id}/" + act.name, tag: tag, roles: campaigners,
 			summary: act.summary, status: http.StatusAccepted,
 			errors: slices.Concat(act.errors, promotionMoves),
 		}, func(ctx context.Context, in *PromotionPath) (*promotionOutput, error) {

@@ -132,7 +132,7 @@ type promotionChangeInput struct {
 
 func (a *API) addPromotionChange() {
 	call(a, operation{
-		id: "change-promotion", method: http.MethodPatch, path: "/v1/promotions/{id}", tag: "promotions", roles: operators,
+		id: "change-promotion", method: http.MethodPatch, path: "/v1/promotions/{id}", tag: "promotions", roles: campaigners,
 		summary:     "Change a promotion",
 		description: "IMMUTABLE: the field cannot change, or only while DRAFT.",
 		errors:      []string{reward.CodeNotFound, reward.CodeConflict, reward.CodePreconditionFailed, reward.CodeImmutable},

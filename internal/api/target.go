@@ -52,7 +52,7 @@ func (a *API) addTargets() {
 	}
 	str, boolean := &huma.Schema{Type: huma.TypeString}, &huma.Schema{Type: huma.TypeBoolean}
 	a.handle(operation{
-		id: "upload-targets", method: http.MethodPost, path: "/v1/promotions/{id}/targets", tag: "targets", roles: operators, long: true,
+		id: "upload-targets", method: http.MethodPost, path: "/v1/promotions/{id}/targets", tag: "targets", roles: campaigners, long: true,
 		summary: "Add targets from a file",
 		description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
 			"NDJSON an object with these names per line. A file that begins with { is NDJSON, unless its type is text/csv; the type may also be application/x-ndjson. " +

@@ -264,7 +264,7 @@ func (a *API) addTemplates() {
 	const path = "/v1/coupon-templates"
 	const tag = "coupon templates"
 	call(a, operation{
-		id: "create-template", method: http.MethodPost, path: path, tag: tag, roles: operators, creates: true,
+		id: "create-template", method: http.MethodPost, path: path, tag: tag, roles: campaigners, creates: true,
 		summary: "Create a template", status: http.StatusCreated,
 		errors:  []string{reward.CodeExists},
 		example: tree{"name": "Spring", "totalQuantity": 1000},
@@ -279,7 +279,7 @@ func (a *API) addTemplates() {
 		errors:  []string{reward.CodeTemplateNotFound},
 	}, a.getTemplate)
 	call(a, operation{
-		id: "change-template", method: http.MethodPatch, path: path + "/{id}", tag: tag, roles: operators,
+		id: "change-template", method: http.MethodPatch, path: path + "/{id}", tag: tag, roles: campaigners,
 		summary:     "Change a template",
 		description: "After the first request, mode cannot change, nor opensAt of a draw.",
 		errors:      []string{reward.CodeTemplateNotFound, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
@@ -299,7 +299,7 @@ func (a *API) addTemplates() {
 		return a.changed(ctx, "rejected", v, err)
 	})
 	call(a, operation{
-		id: "close-template", method: http.MethodPost, path: path + "/{id}/close", tag: tag, roles: operators,
+		id: "close-template", method: http.MethodPost, path: path + "/{id}/close", tag: tag, roles: campaigners,
 		summary: "Close a template; waiting requests are still served",
 		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeArchived},
 	}, func(ctx context.Context, in *TemplatePath) (*templateOutput, error) {

@@ -49,6 +49,9 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *client.WebhookEn
 	return out
 }
 
+// seesURLs reports whether the caller sees the URLs of endpoints as they are.
+func seesURLs(ctx context.Context) bool { return slices.Contains(operators, callerOf(ctx).Role) }
+
 // deliveryStates are the names of store.WebhookDeliveryState.
 var deliveryStates = []string{"PENDING", "DELIVERED", "ABANDONED"}
 

@@ -119,9 +119,10 @@ func TestTokenRules(t *testing.T) {
 
 		"Viewer":           {claims: object{"role": "viewer"}, want: Principal{Name: "marker-u1", Role: RoleViewer}},
 		"Issuer":           {claims: object{"role": "issuer"}, want: Principal{Name: "marker-u1", Role: RoleIssuer}},
+		"Campaigner":       {claims: object{"role": "campaigner"}, want: Principal{Name: "marker-u1", Role: RoleCampaigner}},
 		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: RoleOperator}},
 		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
-		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, operator, admin"},
+		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, campaigner, operator, admin"},
 		"RoleShopper":      {claims: object{"role": "shopper"}, says: "none of the roles"},
 		"RoleCase":         {claims: object{"role": "Admin"}, says: "none of the roles"},
 		"RoleEmpty":        {claims: object{"role": ""}, says: "none of the roles"},
