@@ -49,7 +49,7 @@ func byKeys(c *Config) {
 
 // withPages adds pages as the console has them.
 func withPages(c *Config) {
-	pages, err := web.ReadPages(fstest.MapFS{"index.html": {}, "drop/index.html": {}, "assets/index.js": {}})
+	pages, err := web.ReadPages(fstest.MapFS{"index.html": {}, "drop/index.html": {}, "assets/index.js": {}}, web.Look{})
 	if err != nil {
 		panic(err)
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	Reconcile Reconcile `setting:"reconcile"`
 	Retention Retention `setting:"retention"`
 	HTTP      HTTP      `setting:"http"`
+	Console   Console   `setting:"console"`
+	Shop      Shop      `setting:"shop"`
 	Auth      Auth      `setting:"auth"`
 	Log       Log       `setting:"log"`
 	Otel      Otel      `setting:"otel"`
@@ -222,6 +224,19 @@ type HTTP struct {
 	RateLimitPerUser int      `setting:"rate-limit-per-user" default:"20" min:"0" max:"1000000" doc:"coupon requests per second per user on this instance, whichever caller sends them, and calls with a shopper's token; bursts of twice as many; 0: unlimited"`
 	AllowedOrigins   []string `setting:"allowed-origins" doc:"comma-separated origins of web pages that may call the API, e.g. https://shop.example"`
 	TrustedProxies   []string `setting:"trusted-proxies" doc:"comma-separated networks of proxies whose Forwarded or X-Forwarded-For header names the client and whose traceparent the trace, e.g. 10.0.0.0/8; an address is a network of one"`
+}
+
+// Console configures the pages that people see.
+type Console struct {
+	Languages []string `setting:"languages" default:"en,ko" doc:"comma-separated languages of the console and the customer's page, of en and ko; the first one is shown to browsers that prefer none of them"`
+}
+
+// Shop makes the customer's page look like the shop.
+type Shop struct {
+	Name        string `setting:"name" doc:"name of the shop, on the customer's page above the offer; at most 100 characters"`
+	AccentColor string `setting:"accent-color" doc:"color of the buttons on the customer's page, like #1d55c7, with a contrast of at least 4.5 to white; empty: blue"`
+	LogoFile    string `setting:"logo-file" doc:"PNG, JPEG, WebP or SVG file of at most 200 kB that the customer's page shows instead of shop.name; read at the start"`
+	Footer      string `setting:"footer" doc:"text below the customer's page, for example who gives the coupons; at most 500 characters"`
 }
 
 // Auth configures how callers of the API authenticate.

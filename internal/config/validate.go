@@ -92,6 +92,7 @@ func (v *validation) run() {
 		v.wrong("retention.coupons", fmt.Sprintf("must be at least %s (coupon.queue-ttl + 48h): users may wait in line until then", ShortDuration(floor)))
 	}
 	v.http(c)
+	v.pages(c)
 	if len(c.Roles) == 0 {
 		v.wrong("roles", "must name at least one of "+strings.Join(Roles, ", "))
 	}

@@ -647,7 +647,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err // Validate refuses them
 	}
-	pages, err := web.ReadPages(console.Files())
+	pages, err := readPages(e.cfg)
 	if err != nil {
 		return err
 	}
@@ -695,8 +695,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 
 // Console returns the pages of the console by the pattern that serves them, for a
 // program that shows them while no instance is up.
-func Console() (map[string]http.Handler, error) {
-	pages, err := web.ReadPages(console.Files())
+func Console(cfg config.Config) (map[string]http.Handler, error) {
+	pages, err := readPages(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -705,6 +705,16 @@ func Console() (map[string]http.Handler, error) {
 		handlers[pattern] = page
 	}
 	return handlers, nil
+}
+
+func readPages(cfg config.Config) (web.Pages, error) {
+	kind, logo, err := cfg.Shop.Logo()
+	if err != nil {
+		return nil, fmt.Errorf("read shop.logo-file: %w", err)
+	}
+	return web.ReadPages(console.Files(), web.Look{
+		Languages: cfg.Console.Languages, ShopName: cfg.Shop.Name, ShopAccent: cfg.Shop.AccentColor, ShopFooter: cfg.Shop.Footer, Logo: logo, LogoKind: kind,
+	})
 }
 
 func shownSettings(cfg config.Config) []client.Setting {

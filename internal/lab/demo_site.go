@@ -54,7 +54,7 @@ func openSite(ctx context.Context, cfg config.Config, version string, sim *money
 		cfg: cfg, version: version, log: log, sim: sim, more: more, cross: http.NewCrossOriginProtection(), lost: make(chan error, 1), changed: make(chan struct{}),
 		people: make(chan struct{}, demoWishesMax), drops: make(chan struct{}, demoWishesMax),
 	}
-	pages, err := engine.Console()
+	pages, err := engine.Console(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"html"
 	"io/fs"
 	"mime"
 	"net/http"
@@ -28,9 +29,35 @@ type page struct {
 // Pages are the files of the console by the pattern that serves them.
 type Pages map[string]http.Handler
 
+// Look is what the settings of an instance change in its pages.
+type Look struct {
+	Languages                        []string // tags; the first one is the default
+	ShopName, ShopAccent, ShopFooter string   // of the customer's page
+	Logo                             []byte   // of the shop; empty: none
+	LogoKind                         string   // media type
+}
+
+// plainTag is the first tag of a page as it is built.
+var plainTag = []byte(`<html lang="en">`)
+
+// apply writes the look into a page, as attributes that its script reads: the policy
+// allows no inline script.
+func (l Look) apply(text []byte) []byte {
+	if len(l.Languages) == 0 {
+		return text
+	}
+	tag := fmt.Sprintf(`<html lang="%s" data-languages="%s"`, l.Languages[0], strings.Join(l.Languages, ","))
+	for _, a := range []struct{ name, value string }{{"shop", l.ShopName}, {"accent", l.ShopAccent}, {"footer", l.ShopFooter}, {"logo", l.LogoKind}} {
+		if a.value != "" {
+			tag += fmt.Sprintf(` data-%s="%s"`, a.name, html.EscapeString(a.value))
+		}
+	}
+	return bytes.Replace(text, plainTag, []byte(tag+">"), 1)
+}
+
 // ReadPages reads the pages of the console: index.html for /, drop/index.html for
-// /drop/{template}, and everything in the folder assets.
-func ReadPages(files fs.FS) (Pages, error) {
+// /drop/{template}, everything in the folder assets, and the logo of the shop.
+func ReadPages(files fs.FS, look Look) (Pages, error) {
 	names := map[string]string{"GET /{$}": "index.html", "GET /drop/{template}": "drop/index.html"}
 	assets, err := fs.ReadDir(files, "assets")
 	if err != nil {
@@ -42,9 +69,14 @@ func ReadPages(files fs.FS) (Pages, error) {
 	}
 	pages := make(Pages)
 	for pattern, name := range names {
-		if pages[pattern], err = readPage(files, name); err != nil {
-			return nil, err
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, fmt.Errorf("read the console: %w", err)
 		}
+		pages[pattern] = newPage(mime.TypeByExtension(path.Ext(name)), look.apply(text))
+	}
+	if len(look.Logo) > 0 {
+		pages["GET /assets/shop-logo"] = newPage(look.LogoKind, look.Logo)
 	}
 	return pages, nil
 }
@@ -56,13 +88,9 @@ func (a *Router) AddPages(pages Pages) {
 	}
 }
 
-func readPage(files fs.FS, name string) (*page, error) {
-	text, err := fs.ReadFile(files, name)
-	if err != nil {
-		return nil, fmt.Errorf("read the console: %w", err)
-	}
+func newPage(kind string, text []byte) *page {
 	sum := sha256.Sum256(text)
-	return &page{kind: mime.TypeByExtension(path.Ext(name)), plain: text, small: Gzip(text), tag: `"` + hex.EncodeToString(sum[:12])}, nil
+	return &page{kind: kind, plain: text, small: Gzip(text), tag: `"` + hex.EncodeToString(sum[:12])}
 }
 
 // Gzip returns a text compressed.

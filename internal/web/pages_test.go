@@ -14,7 +14,7 @@ func TestPages(t *testing.T) {
 	b := setup(t)
 	for path, kind := range map[string]string{
 		"/": "text/html; charset=utf-8", "/drop/42": "text/html; charset=utf-8",
-		"/assets/index.js": "text/javascript; charset=utf-8", "/assets/app.css": "text/css; charset=utf-8",
+		"/assets/index.js": "text/javascript; charset=utf-8", "/assets/app.css": "text/css; charset=utf-8", "/assets/shop-logo": "image/svg+xml",
 	} {
 		a := b.do(t, "GET", path, nil, "Accept-Encoding", "identity")
 		a.want(t, http.StatusOK)
@@ -36,11 +36,15 @@ func TestPages(t *testing.T) {
 		}
 	}
 	b.do(t, "GET", "/assets/none.js", nil).want(t, http.StatusNotFound)
+	page := b.do(t, "GET", "/drop/42", nil, "Accept-Encoding", "identity").body
+	if want := `<html lang="ko" data-languages="ko,en" data-shop="A &#34;&lt;shop&gt;&#34;" data-logo="image/svg+xml">`; !strings.Contains(page, want) {
+		t.Errorf("the page is %s, want %s", page, want)
+	}
 }
 
 func TestReadPagesOfAnIncompleteBuild(t *testing.T) {
 	t.Parallel()
-	if _, err := ReadPages(fstest.MapFS{"index.html": {}, "assets/index.js": {}}); err == nil || !strings.Contains(err.Error(), "drop/index.html") {
+	if _, err := ReadPages(fstest.MapFS{"index.html": {}, "assets/index.js": {}}, Look{}); err == nil || !strings.Contains(err.Error(), "drop/index.html") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -64,9 +64,9 @@ func newRouter(log obs.Log) *Router {
 	a.Handle("create-thing", "POST /v1/things", answer(http.StatusCreated))
 	AddDocs(a, []map[string]string{{"code": "NOT_FOUND", "meaning": "a </script> of others"}})
 	pages, err := ReadPages(fstest.MapFS{
-		"index.html": {Data: []byte("<!doctype html>console")}, "drop/index.html": {Data: []byte("<!doctype html>drop")},
+		"index.html": {Data: []byte("<!doctype html>console")}, "drop/index.html": {Data: []byte(`<!doctype html><html lang="en"><title>drop</title>`)},
 		"assets/index.js": {Data: []byte("let a")}, "assets/app.css": {Data: []byte("a{}")},
-	})
+	}, Look{Languages: []string{"ko", "en"}, ShopName: `A "<shop>"`, Logo: []byte("<svg/>"), LogoKind: "image/svg+xml"})
 	if err != nil {
 		panic(err)
 	}

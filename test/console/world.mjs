@@ -204,7 +204,7 @@ class World {
   async forms(page, each) {
     for (const view of [`/#/promotions/${this.draft}`, `/#/coupons/${this.template}`, `/#/webhooks/${this.receiver}`]) {
       await this.open(page, view);
-      await page.locator('main').getByText(/^Change(…| the receiver)$/).click();
+      await page.locator('main').getByText(/^(Change(…| the receiver)|변경…|수신자 변경)$/).click();
       const form = page.locator('main form, dialog form').last();
       await expect(form).toBeVisible();
       await each(view, form);
@@ -212,8 +212,8 @@ class World {
   }
 
   /** page opens a tab, signed in with a key if there is one. */
-  async page({ key, width = 1440, scheme = 'light' } = {}) {
-    const context = await this.browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale: 'en-US', timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
+  async page({ key, width = 1440, scheme = 'light', locale = 'en-US' } = {}) {
+    const context = await this.browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale, timezoneId: 'Europe/Berlin', reducedMotion: 'reduce' });
     if (key) await context.addInitScript((k) => location.protocol === 'about:' || sessionStorage.setItem('largesse.key', k), key);
     this.#contexts.push(context);
     return this.tab(context);
@@ -237,7 +237,7 @@ class World {
     await page.goto('about:blank'); // a change of the hash alone would not load anything
     await page.goto(server + view);
     await expect(page.locator('h1').first()).toBeVisible();
-    await page.waitForFunction(() => !document.querySelector('[aria-busy=true]') && !document.body.innerText.includes('One moment…'));
+    await page.waitForFunction(() => !document.querySelector('[aria-busy=true]'));
   }
 
   /** accessible expects that axe finds nothing, and no hostile name became markup. */
@@ -254,6 +254,16 @@ class World {
   async fits(page, view) {
     const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     expect(over, `pixels by which ${view} is wider than ${page.viewportSize().width}`).toBeLessThanOrEqual(0);
+  }
+
+  /** readable expects that a page cuts off no text, except where it is made to and says all of it in a title. */
+  async readable(page, view) {
+    const cut = await page.evaluate(() => [...document.querySelectorAll('main *, header *')].filter((e) => {
+      const own = [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent.trim() !== '');
+      const { display, textOverflow } = getComputedStyle(e);
+      return own && !['inline', 'none'].includes(display) && textOverflow !== 'ellipsis' && !e.closest('.sr-only, svg, select') && e.scrollWidth > e.clientWidth + 1;
+    }).map((e) => `${e.outerHTML.slice(0, 200)} by ${e.scrollWidth - e.clientWidth}`));
+    expect(cut, `texts of ${view} that are wider than their room`).toEqual([]);
   }
 
   /** formFits expects that a form needs no more room than it has. */

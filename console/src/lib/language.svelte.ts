@@ -21,14 +21,11 @@ function first(): string {
 
 class Language {
   now = $state(first());
+  /** locale has the region that the browser prefers for the language: 31/12 and 24 hours for en-GB. */
+  locale = $derived(navigator.languages.find((tag) => tag.split('-')[0] === this.now) ?? this.now);
 
   constructor() {
     this.#show();
-  }
-
-  /** locale has the region that the browser prefers for the language: 31/12 and 24 hours for en-GB. */
-  get locale(): string {
-    return navigator.languages.find((tag) => tag.split('-')[0] === this.now) ?? this.now;
   }
 
   /** choose changes the language of everything that is shown, and remembers it. */
@@ -74,7 +71,7 @@ export function named(group: Group, code: string): string {
 }
 
 /** translated is the message for a code of the server, which itself says it in English; undefined without one. */
-export function translated(group: 'error' | 'line', code: string | undefined): string | undefined {
+export function translated(group: 'error' | 'line' | 'pause', code: string | undefined): string | undefined {
   return texts[language.now]?.[`${group}.${code}`];
 }
 

@@ -4,6 +4,7 @@
 import type { Schemas } from './api';
 import { money, moment, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
+import { pauseReason } from './reasons';
 
 export interface Moment {
   at: string;
@@ -58,7 +59,7 @@ export function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   }
   if ((p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN')) return open(t('person.lost', about));
   if (p.state === 'RETRYING') return open(why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about));
-  if (p.promotionStatus === 'PAUSED') return open(p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(p.pauseReason) }) : t('person.paused', about));
+  if (p.promotionStatus === 'PAUSED') return open(p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(pauseReason(p.pauseReason)) }) : t('person.paused', about));
   return open(t(p.promotionStatus === 'DRAFT' ? 'person.notStarted' : 'person.waits', about));
 }
 
