@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { parse as parseSource } from 'svelte/compiler';
 
 const languages = ['en', 'ko']; // the first one is the server's
-const groups = ['state', 'role', 'audit', 'event', 'attempt', 'part', 'kind', 'phase', 'happened', 'request', 'refusal', 'end', 'upload', 'draw', 'source', 'drift']; // of codes that named translates
+const groups = ['state', 'role', 'audit', 'event', 'attempt', 'part', 'kind', 'phase', 'happened', 'request', 'refusal', 'sorry', 'end', 'upload', 'draw', 'source', 'drift']; // of codes that named translates
 const serverGroups = ['error', 'line', 'pause']; // what the server says in English itself
 const errorCodes = [...readFileSync('../docs/errors.md', 'utf8').matchAll(/^\| `([A-Z_]+)` \| \d/gm)].map(([, code]) => code);
 const problems = [];

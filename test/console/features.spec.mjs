@@ -393,7 +393,7 @@ test('why did I not get it', async ({ w }) => {
   await w.until('it is sold out', () => w.call('POST', `/v1/coupons/${id}/issue`, { userId: 'late' }), (a) => a.status === 409);
   await w.until('that is noted', () => w.api('GET', `/v1/users/late/history?templateId=${id}`), (h) => h.refusals.length > 0);
   await w.open(page, '/#/people');
-  await page.getByLabel('User ID').fill('late');
+  await page.getByRole('searchbox').fill('late');
   await page.keyboard.press('Enter');
   await expect(page.getByText('Nothing is recorded for this user')).toBeVisible();
   await page.getByLabel('Also why not in').selectOption({ label: name });

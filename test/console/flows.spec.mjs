@@ -12,14 +12,14 @@ test('sign in', async ({ w }) => {
   await enter('lgs_wrong');
   await expect(page.getByRole('alert').getByText('does not accept this key')).toBeVisible();
   await enter(w.keys.viewer);
-  await heading(page, 'Overview');
+  await heading(page, 'Which customer?');
   const kept = () => page.evaluate(() => sessionStorage.length + localStorage.length);
   expect(await kept(), 'the key is stored although nobody asked for it').toBe(0);
   await page.reload();
   await enter(w.keys.viewer, true);
-  await heading(page, 'Overview');
+  await heading(page, 'Which customer?');
   await page.reload();
-  await heading(page, 'Overview');
+  await heading(page, 'Which customer?');
   await button(page, 'Sign out').click();
   await expect(page.getByLabel('Key or token')).toBeVisible();
   expect(await kept(), 'the key is still stored after the user signed out').toBe(0);
@@ -172,8 +172,10 @@ test('approve as a second person', async ({ w }) => {
   expect((await w.api('GET', `/v1/promotions/${id}`)).awaitingApproval, 'who made it has approved it').toBe(true);
   const second = await w.page({ key: w.keys.second });
   await w.open(second, '/#/approvals');
-  await second.getByRole('link', { name, exact: true }).click();
-  await approve(second);
+  await second.getByRole('article', { name }).getByRole('button', { name: 'Yes, pay 3…' }).click();
+  await expect(dialog(second).getByText('3 targets, 30,000.00 EUR in all')).toBeVisible();
+  await confirm(second, 'Approve');
+  await w.open(second, `/#/promotions/${id}`);
   await button(second, 'Start…').click();
   await confirm(second, 'Pay 3');
   await badge(second, 'Completed');
@@ -311,7 +313,7 @@ test('the buttons of the demo', async ({ w }) => {
   await page.reload();
   await expect(page.getByText('The server does not answer.')).toBeVisible();
   await button(bar, 'Start the instance').click();
-  await expect(page.getByRole('heading', { name: 'Overview' })).toBeVisible();
+  await expect(page.getByRole('heading', { name: 'Operations today' })).toBeVisible();
   await button(bar, 'Repair the provider').click();
   await expect(button(bar, 'Break the provider')).toBeVisible();
   const said = await w.until('the books are closed', () => demo.said, (text) => text.includes('The server keeps running') && text.includes('more people 1: nothing else was charged'));
@@ -320,9 +322,9 @@ test('the buttons of the demo', async ({ w }) => {
 
 test('a role that may not read is told so', async ({ w }) => {
   const page = await w.page({ key: w.keys.issuer });
-  for (const view of ['/', '/#/promotions', '/#/audit']) {
+  for (const view of ['/#/overview', '/#/promotions', '/#/audit']) {
     await w.open(page, view);
-    await expect(page.getByRole('alert').first()).toBeVisible();
+    await expect(page.getByText('Your role, issuer, may not use this page')).toBeVisible();
   }
 });
 

@@ -194,7 +194,7 @@ class World {
   get views() {
     const of = (...parts) => '/#/' + parts.map(encodeURIComponent).join('/');
     return [
-      '/', of('promotions'), of('promotions', 'new'), of('promotions', this.paid), of('promotions', this.draft), of('coupons'), of('coupons', 'new'), of('coupons', this.template),
+      '/', of('campaigns'), of('promotions'), of('promotions', 'new'), of('promotions', this.paid), of('promotions', this.draft), of('coupons'), of('coupons', 'new'), of('coupons', this.template),
       of('approvals'), of('unknown'), of('people'), of('people', this.person), of('people', 'user-1'), of('dead-letters'), of('webhooks'), of('webhooks', this.receiver), of('instances'),
       of('reconciliation'), of('keys'), of('audit'), of('settings'), of('nowhere'), `/drop/${this.template}?user=user-1`, `/drop/${this.template}?user=nobody`, `/drop/${this.later}?user=user-1`,
     ];

@@ -94,6 +94,9 @@ export function moment(at: string | Date): string {
   return (d.toDateString() === new Date().toDateString() ? time : dayAndTime).format(d);
 }
 
+/** dated is a time with its day, for texts that are read later. */
+export const dated = (at: string | Date): string => formats().dayAndTime.format(new Date(at));
+
 /** zone is the time zone of the browser, in which people write times. */
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 

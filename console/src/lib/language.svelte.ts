@@ -20,17 +20,35 @@ function first(): string {
 }
 
 class Language {
-  now = $state(first());
-  /** locale has the region that the browser prefers for the language: 31/12 and 24 hours for en-GB. */
-  locale = $derived(navigator.languages.find((tag) => tag.split('-')[0] === this.now) ?? this.now);
+  #chosen = $state(first());
+  #spoken: string | undefined; // in speak
 
   constructor() {
     this.#show();
   }
 
+  get now(): string {
+    return this.#spoken ?? this.#chosen;
+  }
+
+  /** speak makes texts in another language than that of the page, such as a customer's. */
+  speak<T>(tag: string, make: () => T): T {
+    this.#spoken = tag;
+    try {
+      return make();
+    } finally {
+      this.#spoken = undefined;
+    }
+  }
+
+  /** locale has the region that the browser prefers for the language: 31/12 and 24 hours for en-GB. */
+  get locale(): string {
+    return navigator.languages.find((tag) => tag.split('-')[0] === this.now) ?? this.now;
+  }
+
   /** choose changes the language of everything that is shown, and remembers it. */
   choose(tag: string): void {
-    this.now = tag;
+    this.#chosen = tag;
     localStorage.setItem(storage, tag);
     const query = new URLSearchParams(location.search);
     query.delete('lang'); // it would win after a reload

@@ -1,8 +1,8 @@
-// One sentence per reward that answers "why did I not get it?", and everything in the
-// order of time.
+// One sentence per reward that answers "why did I not get it?", with what to tell the customer, and everything in
+// the order of time.
 
 import type { Schemas } from './api';
-import { money, moment, number, plain, seconds } from './format';
+import { dated, money, moment, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
 import { pauseReason } from './reasons';
 
@@ -15,8 +15,14 @@ export interface Moment {
 }
 
 export interface Verdict {
+  id: string;
   got: boolean | undefined; // undefined: not decided yet
   text: string;
+  /** tell is for the customer. */
+  tell: string;
+  /** key is the transaction, which the provider can find. */
+  key?: string;
+  mayBePaid?: boolean;
   to: string;
 }
 
@@ -40,65 +46,111 @@ export function lastCancel(h: History): string {
   return [...payouts, ...coupons].reduce((last, c) => (c.at > last.at ? c : last), { at: '', path: '' }).path;
 }
 
-export function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
-  const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
+const mayBePaid = (p: HistoryPayout) => p.state === 'UNKNOWN' || (p.state !== 'SUCCEEDED' && p.state !== 'FAILED' && (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN'));
+
+function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const why = plain(p.errorMessage || p.errorCode);
-  const about = { promotion: promotion(p) };
+  const about = { promotion: promotion(p), reward: reward(p) };
   const name = canceller(by, cancelPath(p));
-  const missing = (text: string) => ({ got: false, text, to });
-  const open = (text: string) => ({ got: undefined, text, to });
+  const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
+    id: `${p.promotionId}/${p.targetId}`, got, text, tell, key: plain(p.transactionKey) || undefined, mayBePaid: mayBePaid(p), to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+  });
   switch (p.state) {
-    case 'SUCCEEDED':
-      return { got: true, text: t('person.paid', { ...about, reward: reward(p), at: moment(p.updatedAt) }), to };
+    case 'SUCCEEDED': {
+      const paid = { ...about, at: dated(p.updatedAt) };
+      return verdict(true, t('person.paid', { ...about, at: moment(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
+    }
     case 'FAILED':
-      return missing(why ? t('person.refusedWhy', { ...about, why }) : t('person.refused', about));
+      return verdict(false, why ? t('person.refusedWhy', { ...about, why }) : t('person.refused', about), t('tell.refused', about));
     case 'CANCELLED':
-      return missing(name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about));
+      return verdict(false, name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about), mayBePaid(p) ? t('tell.unclear', about) : t('tell.cancelled', about));
     case 'UNKNOWN':
-      return open(t('person.unclear', about));
+      return verdict(undefined, t('person.unclear', about), t('tell.unclear', about));
   }
-  if ((p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN')) return open(t('person.lost', about));
-  if (p.state === 'RETRYING') return open(why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about));
-  if (p.promotionStatus === 'PAUSED') return open(p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(pauseReason(p.pauseReason)) }) : t('person.paused', about));
-  return open(t(p.promotionStatus === 'DRAFT' ? 'person.notStarted' : 'person.waits', about));
+  if (mayBePaid(p)) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
+  if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), t('tell.retrying', about));
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(pauseReason(p.pauseReason)) }) : t('person.paused', about), t('tell.paused', about));
+  return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
 }
 
 const refused = (reason: string | undefined) => named('refusal', reason ?? 'NONE');
+const sorry = (reason: string | undefined) => named('sorry', reason ?? 'NONE');
 
 /** Names gives the name of a template by its ID. */
 export type Names = (templateId: string) => string;
 
-export function couponVerdict(i: Schemas['HistoryItem'], names: Names, by: Cancellers): Verdict {
-  const to = `/coupons/${i.templateId}` + (i.coupon ? `/${i.coupon.id}` : '');
+function couponVerdict(i: Schemas['HistoryItem'], names: Names, by: Cancellers): Verdict {
   const template = names(i.templateId);
   const c = i.coupon;
-  if (!c) return { got: false, text: i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), to };
-  const name = canceller(by, couponCancelPath(c));
-  const ends = {
-    HELD: 'person.held', ISSUED: 'person.usable', USED: 'person.used', EXPIRED: 'person.expired', CANCELLED: c.reason === 'HOLD_EXPIRED' ? 'person.unconfirmed' : 'person.couponCancelled',
-  } as const;
+  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
+  if (!c) {
+    const about = { template, why: sorry(i.status === 'LEFT' ? 'LEFT' : i.reason) };
+    return verdict(false, i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), t('tell.noCoupon', about));
+  }
   const about = { template, code: plain(c.code ?? c.id) };
-  const text = name && c.status === 'CANCELLED' && c.reason !== 'HOLD_EXPIRED' ? t('person.couponCancelledBy', { ...about, name }) : t(ends[c.status], about);
-  return { got: c.status !== 'CANCELLED' && c.status !== 'EXPIRED', text, to };
+  switch (c.status) {
+    case 'HELD':
+      return verdict(true, t('person.held', about), c.heldUntil ? t('tell.heldUntil', { ...about, until: dated(c.heldUntil) }) : t('tell.held', about));
+    case 'ISSUED':
+      return verdict(true, t('person.usable', about), c.expiresAt ? t('tell.usableUntil', { ...about, until: dated(c.expiresAt) }) : t('tell.usable', about));
+    case 'USED':
+      return verdict(true, t('person.used', { ...about, at: moment(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: dated(c.usedAt ?? i.at) }));
+    case 'EXPIRED':
+      return verdict(false, t('person.expired', { ...about, at: moment(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: dated(c.expiresAt ?? i.at) }));
+  }
+  if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
+  const name = canceller(by, couponCancelPath(c));
+  const cancelled = { ...about, at: dated(c.cancelledAt ?? i.at) };
+  return verdict(false, name ? t('person.couponCancelledBy', { ...about, name }) : t('person.couponCancelled', about), t('tell.couponCancelled', cancelled));
 }
 
 /** lineVerdict is about a request that is not settled yet. */
-export function lineVerdict(r: Schemas['IssueRequest'], name: string): Verdict {
-  const template = plain(name);
-  const place = r.queueRank === undefined ? t('person.inDraw', { template }) : t('person.inLine', { template, ticket: number(r.ticket), n: r.queueRank });
+function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
+  const template = names(r.requestId.slice(0, r.requestId.indexOf(':')));
+  const place = { template, ticket: number(r.ticket), n: r.queueRank ?? 0 };
   const wait = r.estimatedWaitMillis === undefined ? '' : t('person.wait', { wait: seconds(r.estimatedWaitMillis / 1000) });
-  return { got: undefined, text: [place, wait].filter(Boolean).join(' '), to: `/coupons/${r.requestId.slice(0, r.requestId.indexOf(':'))}` };
+  const drawn = r.queueRank === undefined;
+  return {
+    id: r.requestId, got: undefined, text: [drawn ? t('person.inDraw', place) : t('person.inLine', place), wait].filter(Boolean).join(' '),
+    tell: [drawn ? t('tell.inDraw', place) : t('tell.inLine', place), wait].filter(Boolean).join(' '), to: `/coupons/${r.requestId.slice(0, r.requestId.indexOf(':'))}`,
+  };
+}
+
+/** refusalVerdict says in which time a template refused everybody. */
+function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
+  const about = { template: names(r.templateId), since: moment(r.since), why: refused(r.reason) };
+  return {
+    id: `${r.templateId}/${r.since}`, got: undefined, text: r.until ? t('person.refusedUntil', { ...about, until: moment(r.until) }) : t('person.refusedSince', about),
+    tell: t('tell.refusedSince', { template: about.template, since: dated(r.since), why: sorry(r.reason) }), to: `/coupons/${r.templateId}`,
+  };
+}
+
+const urgency = (v: Verdict) => (v.mayBePaid ? 0 : v.got === false ? 1 : v.got === undefined ? 2 : 3);
+
+/** verdicts are about everything that a person may ask for, in the language, what is missing first. */
+export function verdicts(h: History, waiting: Schemas['IssueRequest'][], names: Names, by: Cancellers): Verdict[] {
+  const all = [
+    ...waiting.map((r) => lineVerdict(r, names)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)), ...(h.items ?? []).map((i) => couponVerdict(i, names, by)),
+  ].sort((a, b) => urgency(a) - urgency(b));
+  return [...all, ...(h.refusals ?? []).map((r) => refusalVerdict(r, names))];
 }
 
 /** answer is one sentence: did they get it, and if not, why? */
 export function answer(all: Verdict[]): string {
-  const missing = all.filter((v) => v.got === false);
-  const open = all.filter((v) => v.got === undefined);
+  const missing = all.filter((v) => v.got === false).length;
+  const open = all.filter((v) => v.got === undefined).length;
   if (all.length === 1) return all[0]!.text;
-  const got = all.length - missing.length - open.length;
-  if (missing.length + open.length === 0) return t('person.gotAll', { n: got });
-  const others = missing.length + open.length - 1;
-  return [t('person.gotSome', { got, n: all.length }), [...missing, ...open][0]!.text, others ? t('person.others', { n: others }) : ''].filter(Boolean).join(' ');
+  const got = all.length - missing - open;
+  if (got === all.length) return t('person.gotAll', { n: got });
+  const others = missing + open - 1;
+  return [t('person.gotSome', { got, n: all.length }), all[0]!.text, others ? t('person.others', { n: others }) : ''].filter(Boolean).join(' ');
+}
+
+/** paidTwice names promotions that paid a person more than once. */
+export function paidTwice(h: History): string[] {
+  const times = new Map<string, HistoryPayout[]>();
+  for (const p of h.payouts ?? []) if (p.state === 'SUCCEEDED') times.set(p.promotionId, [...(times.get(p.promotionId) ?? []), p]);
+  return [...times.values()].filter((paid) => paid.length > 1).map((paid) => t('person.paidTwice', { promotion: promotion(paid[0]!), n: paid.length }));
 }
 
 /** timeOrder lists everything that happened to a person, latest first. */
@@ -133,10 +185,4 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
     }
   }
   return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
-}
-
-/** refusalText says in which time a template refused everybody. */
-export function refusalText(r: Schemas['HistoryRefusal'], names: Names): string {
-  const about = { template: names(r.templateId), since: moment(r.since), why: refused(r.reason) };
-  return r.until ? t('person.refusedUntil', { ...about, until: moment(r.until) }) : t('person.refusedSince', about);
 }

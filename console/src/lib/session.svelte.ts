@@ -4,7 +4,7 @@
 import { base } from './base';
 import { t } from './language.svelte';
 
-export type Role = 'shopper' | 'viewer' | 'issuer' | 'operator' | 'admin';
+export type Role = 'shopper' | 'viewer' | 'issuer' | 'campaigner' | 'operator' | 'admin';
 export interface Me {
   name: string;
   role: Role;
@@ -12,7 +12,15 @@ export interface Me {
 }
 
 const storage = 'largesse.key';
-const order: Role[] = ['shopper', 'viewer', 'issuer', 'operator', 'admin'];
+
+/** May is what a role is needed for; the operator and the admin have what others have, too. */
+export type May = 'issuer' | 'campaigner' | 'operator' | 'admin';
+const has: Record<May, Role[]> = {
+  issuer: ['issuer', 'operator', 'admin'],
+  campaigner: ['campaigner', 'operator', 'admin'],
+  operator: ['operator', 'admin'],
+  admin: ['admin'],
+};
 
 class Session {
   me = $state<Me | null>(null);
@@ -23,9 +31,14 @@ class Session {
     return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
   }
 
-  /** may tells whether the role allows what needs this role. An issuer reads nothing more than its own calls. */
-  may(role: 'issuer' | 'operator' | 'admin'): boolean {
-    return this.me !== null && order.indexOf(this.me.role) >= order.indexOf(role);
+  /** may tells whether the role allows what needs this role. */
+  may(role: May): boolean {
+    return this.is(has[role]);
+  }
+
+  /** is tells whether the role is one of these. */
+  is(roles: readonly Role[]): boolean {
+    return this.me !== null && roles.includes(this.me.role);
   }
 
   /** resume signs in with a kept key, or without one where the server asks for none. */

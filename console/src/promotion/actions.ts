@@ -91,7 +91,7 @@ const close = (p: Promotion, seen: Seen): Question => ({
   act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
 });
 
-function approve(p: Promotion, seen: Seen): Question {
+export function approve(p: Promotion, seen: Seen): Question {
   const tag = seen.tag();
   return {
     title: t('approve.title', { name: p.name }),
@@ -101,7 +101,7 @@ function approve(p: Promotion, seen: Seen): Question {
   };
 }
 
-const reject = (p: Promotion, seen: Seen): Question => ({
+export const reject = (p: Promotion, seen: Seen): Question => ({
   title: t('reject.title', { name: p.name }),
   button: t('reject.button'),
   danger: true,
