@@ -57,7 +57,7 @@ func (c *Client) CancelCoupon(ctx context.Context, id string) (Coupon, error) {
 	return post[Coupon](ctx, c, nil, "v1", "coupons", id, "cancel")
 }
 
-// CancelledCoupons says what became of coupons that were to be cancelled.
+// CancelledCoupons counts the coupons that a call cancelled, and those that it could not cancel.
 type CancelledCoupons struct {
 	Cancelled        int      `json:"cancelled" doc:"Now"`
 	AlreadyCancelled int      `json:"alreadyCancelled"` // before

@@ -76,7 +76,7 @@ does not have one of the coupons.`,
 	return cmd
 }
 
-// cancelCoupons cancels coupons of a template in batches, and shows what became of them.
+// cancelCoupons cancels coupons of a template in batches, and prints how many of them were cancelled.
 func (c *cli) cancelCoupons(ctx context.Context, cl *client.Client, template string, ids []string) error {
 	all := client.CancelledCoupons{NotFound: []string{}}
 	for batch := range slices.Chunk(ids, cancelBatch) {

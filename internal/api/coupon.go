@@ -310,7 +310,7 @@ func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCoup
 	})
 }
 
-// cancelCoupons cancels coupons and says what became of them.
+// cancelCoupons cancels coupons and returns how many of them were cancelled.
 func (a *API) cancelCoupons(ctx context.Context, in *cancelCouponsInput) (*output[client.CancelledCoupons], error) {
 	ids := make([]reward.CouponID, len(in.Body.IDs))
 	for i, text := range in.Body.IDs {

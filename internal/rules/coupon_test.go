@@ -170,10 +170,10 @@ func TestCouponAt(t *testing.T) {
 		return reward.Coupon{Status: status, HeldUntil: heldUntil, ExpiresAt: expiresAt}
 	}
 	ended := now.Add(-time.Minute)
-	lapsed := in(reward.CouponCancelled, ended, now)
-	lapsed.CancelledAt, lapsed.CancelReason = ended, reward.ReasonHoldExpired
+	expiredHold := in(reward.CouponCancelled, ended, now)
+	expiredHold.CancelledAt, expiredHold.CancelReason = ended, reward.ReasonHoldExpired
 	for _, c := range []struct{ row, want reward.Coupon }{
-		{in(reward.CouponHeld, ended, now), lapsed},
+		{in(reward.CouponHeld, ended, now), expiredHold},
 		{in(reward.CouponHeld, now.Add(-skew), ended), in(reward.CouponHeld, now.Add(-skew), ended)}, // may still be confirmed
 		{in(reward.CouponIssued, time.Time{}, now), in(reward.CouponExpired, time.Time{}, now)},
 		{in(reward.CouponIssued, time.Time{}, now.Add(1)), in(reward.CouponIssued, time.Time{}, now.Add(1))},

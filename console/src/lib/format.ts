@@ -9,6 +9,7 @@ const make = (locale: string) => ({
   percents: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 }),
   decimals: [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(locale, { minimumFractionDigits: n, maximumFractionDigits: n })),
   dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
+  dated: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }),
   time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
   day: new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric' }),
   minute: new Intl.DateTimeFormat(locale, { timeStyle: 'short' }),
@@ -94,8 +95,8 @@ export function moment(at: string | Date): string {
   return (d.toDateString() === new Date().toDateString() ? time : dayAndTime).format(d);
 }
 
-/** dated is a time with its day, for texts that are read later. */
-export const dated = (at: string | Date): string => formats().dayAndTime.format(new Date(at));
+/** dated is a time with its day, but no seconds: one that is planned, or that is read later. */
+export const dated = (at: string | Date): string => formats().dated.format(new Date(at));
 
 /** zone is the time zone of the browser, in which people write times. */
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;

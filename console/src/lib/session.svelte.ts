@@ -5,6 +5,8 @@ import { base } from './base';
 import { t } from './language.svelte';
 
 export type Role = 'shopper' | 'viewer' | 'issuer' | 'campaigner' | 'operator' | 'admin';
+/** Needed is a role that controls need. The roles of its list have it, too. */
+export type Needed = keyof typeof including;
 export interface Me {
   name: string;
   role: Role;
@@ -12,15 +14,9 @@ export interface Me {
 }
 
 const storage = 'largesse.key';
-
-/** May is what a role is needed for; the operator and the admin have what others have, too. */
-export type May = 'issuer' | 'campaigner' | 'operator' | 'admin';
-const has: Record<May, Role[]> = {
-  issuer: ['issuer', 'operator', 'admin'],
-  campaigner: ['campaigner', 'operator', 'admin'],
-  operator: ['operator', 'admin'],
-  admin: ['admin'],
-};
+const including = {
+  issuer: ['issuer', 'operator', 'admin'], campaigner: ['campaigner', 'operator', 'admin'], operator: ['operator', 'admin'], admin: ['admin'],
+} satisfies Record<string, Role[]>;
 
 class Session {
   me = $state<Me | null>(null);
@@ -31,14 +27,9 @@ class Session {
     return this.#key ? { Authorization: `Bearer ${this.#key}` } : {};
   }
 
-  /** may tells whether the role allows what needs this role. */
-  may(role: May): boolean {
-    return this.is(has[role]);
-  }
-
-  /** is tells whether the role is one of these. */
-  is(roles: readonly Role[]): boolean {
-    return this.me !== null && roles.includes(this.me.role);
+  /** may tells whether the role allows what needs this role. An issuer reads nothing more than its own calls. */
+  may(role: Needed): boolean {
+    return (including[role] as Role[]).includes(this.me?.role ?? 'shopper');
   }
 
   /** resume signs in with a kept key, or without one where the server asks for none. */
@@ -69,6 +60,11 @@ class Session {
     }
     if (keep) sessionStorage.setItem(storage, this.#key);
     return '';
+  }
+
+  /** is tells whether the role is one of these. */
+  is(roles: readonly Role[]): boolean {
+    return this.me !== null && roles.includes(this.me.role);
   }
 
   leave(): void {

@@ -8,7 +8,7 @@ const ofRole: Record<Role, string> = {
   shopper: '/people', viewer: '/people', issuer: '/people', campaigner: '/campaigns', operator: '/overview', admin: '/overview',
 };
 
-/** starts are the pages to choose from, with whom they are for. */
+/** starts are the pages to choose from, and their roles. */
 export const starts = [
   { path: '/campaigns', roles: ['campaigner', 'operator', 'admin'] },
   { path: '/approvals', roles: ['operator', 'admin'] },

@@ -1,4 +1,4 @@
-// The pages, who may open them, and where the rail shows them to whom.
+// The pages, the roles that may open them, and where the rail shows them.
 
 import type { Component } from 'svelte';
 import { t } from '../lib/language.svelte';
