@@ -3,6 +3,7 @@
 import type { Promotion } from '../lib/api';
 import { money, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
+import { pauseReason } from '../lib/reasons';
 import { session } from '../lib/session.svelte';
 import { undecided } from '../promotion/actions';
 
@@ -26,7 +27,7 @@ function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
   }
   if (p.rejectedBy) return { ...look, text: t('campaigns.rejected', { name: plain(p.rejectedBy), why: plain(p.rejectReason) }) };
   if (p.status === 'PAUSED') {
-    const why = plain(p.pauseReason);
+    const why = plain(pauseReason(p.pauseReason ?? ''));
     const byPerson = p.pausedBy && p.pausedBy !== largesse;
     return { ...look, text: byPerson ? t('campaigns.pausedBy', { name: plain(p.pausedBy), n: undecided(p) }) : t('campaigns.pausedByLargesse', { why }) };
   }
