@@ -110,12 +110,14 @@ type HistoryPayout struct {
 	PromotionName   string    `json:"promotionName"` // empty while only Kafka records name the promotion
 	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	PauseReason     string    `json:"pauseReason,omitempty"`
+	PausedBy        string    `json:"pausedBy,omitempty"` // empty: nobody, or Largesse
 	TargetID        string    `json:"targetId"`
 	Amount          int64     `json:"amount" maximum:"1000000000000000"` // minor units
 	Currency        string    `json:"currency,omitempty"`                // the promotion's
 	VoucherCode     string    `json:"voucherCode,omitempty"`
 	State           string    `json:"state" enum:"READY,QUEUED,RETRYING,UNKNOWN,SUCCEEDED,FAILED,CANCELLED"`
-	AttemptCount    int64     `json:"attempts" format:"int32"` // counted responses of the provider
+	MayBePaid       bool      `json:"mayBePaid,omitempty" doc:"A charge may be in flight, or may have taken effect: do not pay by hand"` // false also for SUCCEEDED
+	AttemptCount    int64     `json:"attempts" format:"int32"`                                                                           // counted responses of the provider
 	TransactionKey  string    `json:"transactionKey,omitempty"`
 	ErrorCode       string    `json:"errorCode,omitempty"`
 	ErrorMessage    string    `json:"errorMessage,omitempty"`

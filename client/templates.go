@@ -13,6 +13,8 @@ import (
 type Template struct {
 	ID                 string            `json:"id"`
 	Name               string            `json:"name"`
+	State              string            `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"As in events"`
+	SoldOutAt          *time.Time        `json:"soldOutAt,omitempty" doc:"Since when it is SOLD_OUT, or was until it closed; not in lists"`
 	Metadata           map[string]string `json:"metadata,omitempty" doc:"Not for shoppers"`
 	TotalQuantity      int64             `json:"totalQuantity" doc:"In force"` // maximum number of live coupons
 	AwaitingQuantity   int64             `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`

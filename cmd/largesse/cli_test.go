@@ -248,6 +248,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--opens", "2026-12-24T18:00:00Z", "--closes", "2026-12-24T18:00:00Z"}, "--closes must be after --opens"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--draw-from", "2026-12-24T18:00:00Z"}, "--draw-from needs --opens"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--valid-for", "1500ms"}, "--valid-for 1.5s must be whole seconds"},
+		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--valid-for", "40000d"}, "up to 100 years"},
+		{[]string{"template", "set", "42", "--hold", "xd"}, "--hold"},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--mode", "fast"}, `--mode "fast" must be one of stream, kafka, sync`},
 		{[]string{"template", "create", "--name", "x", "--quantity", "5", "--when-redis-away", "cry"}, `--when-redis-away "cry" must be one of database, wait`},
 		{[]string{"template", "set", "42"}, "template set needs at least one flag"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,9 +34,9 @@ func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, erro
 		bounded(wholeNumber[int], 1, reward.TemplatePerUserMax, ""))
 	addOptional(flags, &f.opens, "opens", "time when the template opens, e.g. 2026-12-24T18:00:00Z", at)
 	addOptional(flags, &f.closes, "closes", "time when the template closes, e.g. 2026-12-31T18:00:00Z", at)
-	addOptional(flags, &f.validFor, "valid-for", "time from issue to expiry of a coupon, in whole seconds, e.g. 720h; 0: coupons do not expire",
+	addOptional(flags, &f.validFor, "valid-for", "time from issue to expiry of a coupon, such as 30d or 12h; 0: coupons do not expire",
 		wholeSeconds(reward.TemplateValidMax, "up to 100 years; 0: coupons do not expire"))
-	addOptional(flags, &f.hold, "hold", "time in which a new coupon must be confirmed, in whole seconds, e.g. 10m; 0: coupons are not held",
+	addOptional(flags, &f.hold, "hold", "time in which a new coupon must be confirmed, such as 10m or 1d; 0: coupons are not held",
 		wholeSeconds(reward.TemplateHoldMax, "up to 30 days; 0: coupons are not held"))
 	choiceFlag(cmd, &f.mode, "mode", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream", "stream", "kafka", "sync")
 	choiceFlag(cmd, &f.away, "when-redis-away", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database", "database", "wait")
@@ -43,10 +44,20 @@ func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, erro
 	flags.Lookup("reissue-after-cancel").NoOptDefVal = "true"
 }
 
+// durationOf parses a duration, which may also be in days: 30d.
+func durationOf(text string) (time.Duration, error) {
+	days, inDays := strings.CutSuffix(text, "d")
+	if !inDays {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseInt(days, 10, 17) // no overflow
+	return time.Duration(n) * 24 * time.Hour, err
+}
+
 // wholeSeconds is a parser of a duration. limits ends the error.
 func wholeSeconds(most time.Duration, limits string) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
+		d, err := durationOf(text)
 		if err == nil && (d < 0 || d > most || d%time.Second != 0) {
 			err = wrongUse("%s must be whole seconds, %s", d, limits)
 		}
@@ -66,7 +77,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		Use:   "create --name NAME --quantity N",
 		Short: "Create a coupon template",
 		Example: `  largesse template create --name Spring --quantity 10000
-  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 720h --metadata shop=paris
+  largesse template create --name Spring --quantity 10000 --opens 2026-12-24T18:00:00Z --closes 2026-12-31T18:00:00Z --valid-for 30d --metadata shop=paris
   largesse template create --name Fair --quantity 100 --opens 2026-12-24T18:00:00Z --draw-from 2026-12-24T12:00:00Z`,
 	}
 	f.add(cmd, timeOrNone)

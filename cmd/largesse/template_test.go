@@ -25,7 +25,7 @@ func TestTemplateCreate(t *testing.T) {
 	for _, more := range [][]string{
 		nil,
 		{
-			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "720h", "--hold", "10m",
+			"--id", "42", "--per-user", "2", "--opens", "2026-11-21T10:00:00Z", "--closes", "2026-11-22T10:00:00+09:00", "--valid-for", "30d", "--hold", "10m",
 			"--code-prefix", "X-", "--code-length", "9", "--code-alphabet", "0123456789",
 			"--mode", "Kafka", "--draw-from", "2026-11-20T10:00:00Z", "--when-redis-away", "wait", "--reissue-after-cancel=false",
 		},

@@ -66,6 +66,9 @@ func (c *cli) printHistory(h client.History, templates []string) error {
 				if i.Coupon.Reason != "" {
 					status += " (" + i.Coupon.Reason + ")"
 				}
+				if i.Coupon.CancelledBy != "" {
+					status += " by " + i.Coupon.CancelledBy
+				}
 			}
 			return []string{moment(&i.At), i.TemplateID, number(i.Ticket), i.Status, i.Reason, id, status}
 		},
@@ -111,13 +114,16 @@ func (c *cli) printHistoryPayouts(h client.History) error {
 	}); err != nil {
 		return err
 	}
-	var pauses []string // one line per PAUSED promotion
+	var unsure, why []string // why has one line per PAUSED or CANCELLED promotion
 	for _, p := range h.Payouts {
+		if p.MayBePaid {
+			unsure = append(unsure, fmt.Sprintf("target %s of promotion %s may already be paid: do not pay by hand", p.TargetID, p.PromotionID))
+		}
 		if p.PauseReason != "" {
-			pauses = append(pauses, fmt.Sprintf("promotion %s is %s: %s", p.PromotionID, p.PromotionStatus, p.PauseReason))
+			why = append(why, fmt.Sprintf("promotion %s is %s: %s", p.PromotionID, p.PromotionStatus, p.PauseReason))
 		}
 	}
-	return c.printLines(slices.Compact(pauses)...)
+	return c.printLines(append(slices.Compact(why), unsure...)...)
 }
 
 // lastAnswer returns the last response of the provider, or of the person who

@@ -12,7 +12,7 @@ import (
 func TestUserHistoryOfPayouts(t *testing.T) {
 	t.Parallel()
 	const payouts = `"payouts":[
-		{"promotionId":"12","promotionName":"Spring","promotionStatus":"PAUSED","pauseReason":"the provider\u001b[2J is away","targetId":"7","amount":1500,"state":"RETRYING",
+		{"promotionId":"12","promotionName":"Spring","promotionStatus":"PAUSED","pauseReason":"the provider\u001b[2J is away","targetId":"7","amount":1500,"state":"RETRYING","mayBePaid":true,
 		"attempts":2,"errorCode":"HTTP_500","updatedAt":"2026-11-21T10:00:00Z","attemptLog":[
 		{"dispatch":1,"at":"2026-11-21T09:00:00Z","class":"THROTTLED"},{"dispatch":2,"at":"2026-11-21T10:00:00Z","class":"FAILED","code":"HTTP_500","message":"oops"}]},
 		{"promotionId":"12","promotionName":"Spring","promotionStatus":"PAUSED","pauseReason":"the provider\u001b[2J is away","targetId":"8","amount":5,"state":"READY",
@@ -37,7 +37,8 @@ func TestUserHistoryOfPayouts(t *testing.T) {
 			"3                  COMPLETED  7       10      SUCCEEDED  1         2026-11-21 10:00:00Z  t-7          PAID\n" +
 			"2                  COMPLETED  7       10      SUCCEEDED  2         2026-11-21 10:00:00Z  t-2          PAID\n" +
 			"1                  CANCELLED  7       10      SUCCEEDED  0         2026-11-21 10:00:00Z  t-1          RESOLVED eve asked the bank\n" +
-			"promotion 12 is PAUSED: the provider\uFFFD[2J is away\n"
+			"promotion 12 is PAUSED: the provider\uFFFD[2J is away\n" +
+			"target 7 of promotion 12 may already be paid: do not pay by hand\n"
 		noCoupons = "user u7 has no settled coupon request"
 		hint      = "; with --template ID, this also shows when that template refused everyone"
 	)

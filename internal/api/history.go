@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -26,6 +27,7 @@ func historyPayoutFor(ctx context.Context, p store.UserPayout, of reward.Promoti
 		PauseReason: of.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: of.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
 		State: p.State.String(), AttemptCount: int64(p.Attempts), TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
 		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), Log: attemptsOf(p.Answers),
+		MayBePaid: rules.MayBePaid(p.Row), PausedBy: of.PausedBy,
 	}
 }
 

@@ -32,14 +32,17 @@ func TestHistoryIsAsThePayoutItself(t *testing.T) {
 		p, _ := each.(map[string]any)
 		promotion, target := p["promotionId"].(string), p["targetId"].(string)
 		got = append(got, p["promotionName"].(string)+" "+p["promotionStatus"].(string)+" "+promotion+":"+target+" "+p["state"].(string))
+		if p["mayBePaid"] == true {
+			got[len(got)-1] += ", may be paid"
+		}
 		for name, value := range b.json(t, "GET", "/v1/promotions/"+promotion+"/payouts/"+target, "").object(t) {
 			if name != "userId" && name != "promotionSummaryId" && !cmp.Equal(value, p[name]) {
 				t.Errorf("%s:%s: %s is %v, alone %v", promotion, target, name, p[name], value)
 			}
 		}
-		if reason := p["pauseReason"]; promotion == "5" && reason != `paused by "anonymous"` {
-			t.Errorf("a paused promotion has the reason %v", reason)
+		if reason := p["pauseReason"]; promotion == "5" && (reason != `paused by "anonymous"` || p["pausedBy"] != "anonymous") {
+			t.Errorf("a paused promotion has the reason %v, by %v", reason, p["pausedBy"])
 		}
 	}
-	fixture.Equal(t, []string{"P9 RUNNING 9:1 SUCCEEDED", "P9 RUNNING 9:2 FAILED", "P5 PAUSED 5:1 QUEUED"}, got)
+	fixture.Equal(t, []string{"P9 RUNNING 9:1 SUCCEEDED", "P9 RUNNING 9:2 FAILED", "P5 PAUSED 5:1 QUEUED, may be paid"}, got)
 }

@@ -50,7 +50,7 @@ func templateFor(ctx context.Context, v coupon.View) *client.Template {
 
 func templateOf(v coupon.View) *client.Template {
 	t := &client.Template{
-		ID: v.ID.String(), Name: v.Name, Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
+		ID: v.ID.String(), Name: v.Name, State: templateState(&v, time.Now()), SoldOutAt: timeOf(v.SoldOutAt), Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
 		OpensAt: timeOf(v.OpensAt), ClosesAt: timeOf(v.ClosesAt), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: timeOf(v.ArchivedAt),

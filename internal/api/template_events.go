@@ -67,17 +67,22 @@ func (t *rateTrack) recent(now time.Time) (float64, bool) {
 
 func templateProgressOf(v *coupon.View, now time.Time) *client.TemplateProgress {
 	t := templateOf(*v)
-	p := &client.TemplateProgress{ID: t.ID, State: "OPEN", Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
+	p := &client.TemplateProgress{ID: t.ID, State: templateState(v, now), Path: t.Path, Counters: t.Counters, Degraded: t.Degraded}
 	if v.Wait > 0 {
 		p.EstimatedWaitMillis = new(v.Wait.Milliseconds())
 	}
+	return p
+}
+
+// templateState returns the state of a template, which is the same at every door.
+func templateState(v *coupon.View, now time.Time) string {
 	switch {
 	case now.Before(v.OpensAt):
-		p.State = "UPCOMING"
+		return "UPCOMING"
 	case !v.ClosesAt.IsZero() && !now.Before(v.ClosesAt):
-		p.State = "CLOSED"
+		return "CLOSED"
 	case v.Stock == 0:
-		p.State = "SOLD_OUT"
+		return "SOLD_OUT"
 	}
-	return p
+	return "OPEN"
 }

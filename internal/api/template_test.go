@@ -27,7 +27,7 @@ func TestTemplateCreate(t *testing.T) {
 		a := b.json(t, "POST", "/v1/coupon-templates", `{"id":"42","name":"Spring","totalQuantity":100}`)
 		a.want(t, http.StatusCreated)
 		want := map[string]any{
-			"id": "42", "name": "Spring", "totalQuantity": json.Number("100"), "perUserLimit": json.Number("1"), "mode": "STREAM",
+			"id": "42", "name": "Spring", "state": "OPEN", "totalQuantity": json.Number("100"), "perUserLimit": json.Number("1"), "mode": "STREAM",
 			"reissueAfterCancel": true, "whenRedisAway": "DATABASE", "path": "GATE", "createdAt": "2026-11-21T01:02:03Z",
 			"counters": map[string]any{
 				"totalQuantity": json.Number("100"), "stock": json.Number("100"), "count": json.Number("0"), "issuedTotal": json.Number("0"), "waiting": json.Number("0"),
@@ -37,6 +37,20 @@ func TestTemplateCreate(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", a.header, diff)
 		}
 		b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Again","totalQuantity":1}`).wantProblem(t, http.StatusConflict, "ALREADY_EXISTS")
+	})
+
+	t.Run("OneStateAtEveryDoor", func(t *testing.T) {
+		t.Parallel()
+		b.shop.template(77, 0)
+		b.shop.mu.Lock()
+		v := b.shop.templates[77]
+		v.SoldOutAt = testTime
+		b.shop.templates[77] = v
+		b.shop.mu.Unlock()
+		got := b.json(t, "GET", "/v1/coupon-templates/77", "").object(t)
+		if got["state"] != "SOLD_OUT" || got["soldOutAt"] != "2026-11-21T01:02:03Z" || templateProgressOf(&v, time.Now()).State != "SOLD_OUT" {
+			t.Errorf("%v", got)
+		}
 	})
 
 	t.Run("EverythingThatCanBeSaid", func(t *testing.T) {

@@ -33,6 +33,9 @@ type View struct {
 	// Wait is what a request that joins the line now is told about its wait. Zero means
 	// that nobody waits.
 	Wait time.Duration
+	// SoldOutAt is since when it is sold out, or was until it closed. Only Get sets it; zero
+	// means that it is not, or that this is not recorded yet.
+	SoldOutAt time.Time
 	// GateUnavailable reports whether the gate could not be read. Then Waiting is 0,
 	// and Stock includes coupons that waiting requests will get.
 	GateUnavailable bool
@@ -80,7 +83,28 @@ func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	return c.views(ctx, []reward.CouponTemplate{t})[0], nil
+	v := c.views(ctx, []reward.CouponTemplate{t})[0]
+	if v.Stock == 0 {
+		refusals, err := c.rows.RefusalList(ctx, id, 2)
+		if err != nil {
+			return View{}, err
+		}
+		v.SoldOutAt = soldOutSince(refusals)
+	}
+	return v, nil
+}
+
+// soldOutSince returns since when a template is sold out, or was until it closed, by its latest
+// refusals. Zero means that it is not.
+func soldOutSince(latest []store.Refusal) time.Time {
+	untilClosed := len(latest) == 2 && latest[0].Reason == reward.CodeClosed && latest[1].Until.Equal(latest[0].Since)
+	if untilClosed {
+		latest = latest[1:]
+	}
+	if len(latest) == 0 || latest[0].Reason != reward.CodeSoldOut || !untilClosed && !latest[0].Until.IsZero() {
+		return time.Time{}
+	}
+	return latest[0].Since
 }
 
 // Known returns a template as this instance knows it: at most a second old, and without a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
@@ -56,6 +57,29 @@ func TestListSelects(t *testing.T) {
 		}
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("before %d, at most %d: %v, %v, want %v", tt.before, tt.limit, got, err, tt.want)
+		}
+	}
+}
+
+func TestSoldOutSince(t *testing.T) {
+	t.Parallel()
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	lasts := store.Refusal{Reason: reward.CodeSoldOut, Since: at(5)}
+	ended := store.Refusal{Reason: reward.CodeSoldOut, Since: at(5), Until: at(9)}
+	for _, c := range []struct {
+		latest []store.Refusal
+		want   time.Time
+	}{
+		{nil, time.Time{}},
+		{[]store.Refusal{lasts}, at(5)},
+		{[]store.Refusal{ended}, time.Time{}},
+		{[]store.Refusal{lasts, {Reason: reward.CodeSoldOut, Since: at(1), Until: at(2)}}, at(5)},
+		{[]store.Refusal{{Reason: reward.CodeClosed, Since: at(9)}, ended}, at(5)}, // sold out until it closed
+		{[]store.Refusal{{Reason: reward.CodeClosed, Since: at(20)}, ended}, time.Time{}},
+		{[]store.Refusal{{Reason: reward.CodeClosed, Since: at(20)}}, time.Time{}},
+	} {
+		if got := soldOutSince(c.latest); !got.Equal(c.want) {
+			t.Errorf("%v: %v, want %v", c.latest, got, c.want)
 		}
 	}
 }

@@ -124,5 +124,20 @@ func Exposure(r Row) reward.Amount {
 	return r.Amount
 }
 
+// MayBePaid reports whether the provider may have paid a row that is not SUCCEEDED, so that
+// nobody else must pay it: a charge may be in flight or may have taken effect without a final
+// response, or one more lookup must confirm that there was none.
+func MayBePaid(r Row) bool {
+	switch r.State {
+	case reward.Queued, reward.Retrying, reward.Unknown:
+		return true
+	case reward.Ready:
+		return r.MaybeCalled
+	case reward.Failed, reward.Cancelled:
+		return r.Again
+	}
+	return false
+}
+
 // CanaryOpen reports whether a canary still limits and counts first dispatches.
 func CanaryOpen(p reward.Promotion) bool { return p.Canary.Targets > 0 && !p.Canary.Judged }

@@ -80,3 +80,25 @@ func TestWhichRowsMayBeQueued(t *testing.T) {
 		}
 	}
 }
+
+func TestMayBePaid(t *testing.T) {
+	t.Parallel()
+	called, again := Row{Payout: reward.Payout{MaybeCalled: true}}, Row{Again: true}
+	for state, want := range map[reward.State]struct{ plain, called, again bool }{
+		reward.Ready: {false, true, false}, reward.Queued: {true, true, true}, reward.Retrying: {true, true, true}, reward.Unknown: {true, true, true},
+		reward.Succeeded: {}, // it is paid
+		reward.Failed:    {again: true}, reward.Cancelled: {again: true},
+	} {
+		for _, c := range []struct {
+			row  Row
+			want bool
+		}{{Row{}, want.plain}, {called, want.called}, {again, want.again}} {
+			if c.row.State = state; MayBePaid(c.row) != c.want {
+				t.Errorf("%s, maybe called %t, looked up again %t: want %t", state, c.row.MaybeCalled, c.row.Again, c.want)
+			}
+		}
+	}
+	if n := int(reward.StateCount); n != 7 {
+		t.Errorf("there are %d states", n)
+	}
+}

@@ -395,16 +395,16 @@ const UserAnswersMax = 50
 
 // UserPayout is a payout with its latest recorded attempts.
 type UserPayout struct {
-	reward.Payout
+	rules.Row
 	Answers []reward.Attempt // the attempts: oldest first, at most UserAnswersMax
 }
 
 // WithAnswers returns the payouts of list in the same order, each with its
 // attempts.
-func WithAnswers(list []reward.Payout, attempts map[PayoutID][]reward.Attempt) []UserPayout {
+func WithAnswers(list []rules.Row, attempts map[PayoutID][]reward.Attempt) []UserPayout {
 	out := make([]UserPayout, len(list))
 	for i, p := range list {
-		out[i] = UserPayout{Payout: p, Answers: attempts[PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]}
+		out[i] = UserPayout{Row: p, Answers: attempts[PayoutID{PromotionID: p.PromotionID, TargetID: p.TargetID}]}
 	}
 	return out
 }

@@ -104,7 +104,10 @@ func ScanPayout(scan Scan, p *reward.Payout, more ...any) error {
 	return PayoutScanner(scan, p, more...)()
 }
 
-// ScanRow reads PayoutColumns, p.again, p.looked_at and p.approval_round.
+// RowColumns are the columns that ScanRow reads.
+const RowColumns = PayoutColumns + `, p.again, p.looked_at, p.approval_round`
+
+// ScanRow reads RowColumns.
 func ScanRow(scan Scan, r *rules.Row) error {
 	return ScanPayout(scan, &r.Payout, &r.Again, (*at)(&r.LookedAt), &r.ApprovalRound)
 }
@@ -116,7 +119,7 @@ const (
 	attemptsOf = `SELECT dispatch, at, class, code, message FROM attempts WHERE promotion_id = $1 AND target_id = $2 ORDER BY at, dispatch, number`
 
 	// userPayouts reads the payouts of user $1, at most $2.
-	userPayouts = `SELECT ` + PayoutColumns + ` FROM :first_of_user ORDER BY p.promotion_id DESC, p.target_id`
+	userPayouts = `SELECT ` + RowColumns + ` FROM :first_of_user ORDER BY p.promotion_id DESC, p.target_id`
 
 	// userAttempts reads the latest attempts of each of them, at most $3.
 	userAttempts = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
@@ -166,12 +169,12 @@ func (t *Tables) PayoutHistory(ctx context.Context, user string, limit int) ([]s
 	if len(store.StorableUsers([]string{user})) == 0 {
 		return nil, nil // no payout can have this user ID
 	}
-	var found []reward.Payout
+	var found []rules.Row
 	var answers map[store.PayoutID][]reward.Attempt
 	err := t.db.Snapshot(ctx, "read the payouts of a user", func() []Statement {
 		found, answers = nil, make(map[store.PayoutID][]reward.Attempt)
 		return []Statement{
-			{SQL: userPayouts, Args: []any{user, max(limit, 0)}, Row: into(&found, scanPayout)},
+			{SQL: userPayouts, Args: []any{user, max(limit, 0)}, Row: into(&found, ScanRow)},
 			{SQL: userAttempts, Args: []any{user, max(limit, 0), store.UserAnswersMax}, Row: func(scan Scan) error {
 				var id store.PayoutID
 				var a reward.Attempt

@@ -132,7 +132,7 @@ func (b *bundle) wantHistory(user string, limit int, ids ...store.PayoutID) []st
 	for _, id := range ids {
 		p, answers, err := b.PayoutGet(b.ctx, id)
 		b.must(err)
-		want = append(want, store.UserPayout{Payout: p, Answers: answers})
+		want = append(want, store.UserPayout{Row: rules.Row{Payout: p}, Answers: answers})
 	}
 	same(b, "history of "+reward.Quote(user), want, append([]store.UserPayout{}, list...))
 	for _, p := range list {
