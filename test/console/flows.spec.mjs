@@ -186,7 +186,7 @@ test('approve the quantity of a template as a second person', async ({ w }) => {
   const maker = await w.page({ key: w.keys.operator });
   await w.open(maker, '/#/coupons/new');
   await maker.getByLabel('Name', { exact: true }).fill(name);
-  await maker.getByLabel('Quantity').fill('200000');
+  await maker.getByLabel('How many coupons').fill('200000');
   await maker.getByRole('button', { name: /^Create with/ }).click();
   await expect(maker.getByText('Its quantity is 100,000 until another person approves 200,000.')).toBeVisible();
   const second = await w.page({ key: w.keys.second });

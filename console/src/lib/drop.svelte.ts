@@ -7,7 +7,7 @@ export interface Point {
   at: number; // milliseconds
   issued: number; // ever
   waiting: number;
-  rate: number | null; // coupons per second
+  rate: number | null; // coupons per second since the point before
   told: number | null; // seconds that a request which joined now was told
   real: number | null; // seconds until it was its turn; null: not yet, or nobody joined
 }
@@ -18,25 +18,37 @@ interface Waiter {
 }
 
 const pointsMax = 1500;
+const secondAbout = 900; // milliseconds between two points: the server looks twice a second
+const gap = 5000; // milliseconds without a look, in which nobody knows when the coupons were issued
 
 export class Drop {
   points = $state.raw<Point[]>([]);
   last = $state.raw<Point | undefined>(); // that this page has seen itself
   #open: Waiter[] = []; // not served yet
 
-  /** past begins with what the server has recorded. */
-  past(stepSeconds: number, points: { at: string; issued: number | null; waiting: number | null }[]): void {
-    const first = this.points[0]?.at ?? Infinity;
-    const before = points
-      .map((p) => ({ at: Date.parse(p.at), issued: 0, waiting: p.waiting ?? 0, rate: p.issued === null ? null : p.issued / stepSeconds, told: null, real: null }))
-      .filter((p) => p.at < first);
+  /** past begins with what the server has recorded since a time: each of its steps is a level line, from when it began to when it ended. */
+  past(stepSeconds: number, points: { at: string; issued: number | null; waiting: number | null }[], since: number): void {
+    const first = this.points[0]?.at ?? Date.now();
+    const before = points.flatMap((p) => {
+      const begun = Date.parse(p.at);
+      const end = Math.min(begun + stepSeconds * 1000, first) - 1;
+      const at = begun < since && since < end ? since : begun;
+      if (end - at < 1000 || (end < since && !p.issued && !p.waiting)) return [];
+      const level = { issued: 0, waiting: p.waiting ?? 0, rate: p.issued === null ? null : (p.issued * 1000) / (end - at), told: null, real: null };
+      return [{ at, ...level }, { at: end, ...level }];
+    });
     this.points = [...before, ...this.points];
   }
 
-  /** add notes the counters of a moment. A request that joins now has its turn when everybody in line before it got a coupon. */
-  add(c: Schemas['Counters'], at: number, rate: number | null, toldMillis: number | undefined): void {
+  /**
+   * add notes the counters of a moment, and how fast they grew by the server's average, which counts only after a
+   * gap. A request that joins now has its turn when everybody in line before it got a coupon.
+   */
+  add(c: Schemas['Counters'], at: number, average: number | null, toldMillis: number | undefined): void {
     const last = this.last;
-    if (last && at <= last.at) return;
+    const passed = last ? at - last.at : Infinity;
+    if (passed < secondAbout) return;
+    const rate = last && passed < gap ? Math.max(0, ((c.issuedTotal - last.issued) * 1000) / passed) : average;
     const p: Point = { at, issued: c.issuedTotal, waiting: c.waiting, rate, told: toldMillis === undefined ? null : toldMillis / 1000, real: null };
     const served: Waiter[] = [];
     this.#open = this.#open.filter((o) => {

@@ -1,0 +1,10 @@
+// Files that the browser makes.
+
+/** saveFile hands a file to the browser, which keeps it where downloads are. */
+export function saveFile(name: string, content: Blob): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
