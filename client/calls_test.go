@@ -55,6 +55,21 @@ func TestCalls(t *testing.T) {
 		{"GetWithDotsForAnID", "GET /v1/promotions/%2E%2E  ", promotion, func(c *c) (any, error) { return c.Promotion(ctx, "..") }},
 		{"Start", "POST /v1/promotions/7/start  ", promotion, func(c *c) (any, error) { return c.StartPromotion(ctx, "7") }},
 		{"Pause", "POST /v1/promotions/7/pause  ", promotion, func(c *c) (any, error) { return c.PausePromotion(ctx, "7") }},
+		{"PauseBecause", `POST /v1/promotions/7/pause  {"reason":"why"}`, promotion, func(c *c) (any, error) { return c.PauseBecause(ctx, "7", "why") }},
+		{"Duplicate", "POST /v1/promotions/7/duplicate  {}", promotion, func(c *c) (any, error) { return c.DuplicatePromotion(ctx, "7", "") }},
+		{"DuplicateAs", `POST /v1/promotions/7/duplicate  {"name":"n"}`, promotion, func(c *c) (any, error) { return c.DuplicatePromotion(ctx, "7", "n") }},
+		{"PayTest", `POST /v1/promotions/7/test-payment  {"userId":"u7"}`, promotion, func(c *c) (any, error) {
+			return c.PayTest(ctx, "7", client.TestPayment{UserID: "u7"})
+		}},
+		{"Report", "GET /v1/promotions/7/report?zone=Asia%2FSeoul  ", client.PromotionReport{Promotion: promotion}, func(c *c) (any, error) {
+			return c.PromotionReport(ctx, "7", "Asia/Seoul")
+		}},
+		{"TemplateReport", "GET /v1/coupon-templates/42/report  ", client.TemplateReport{Template: template}, func(c *c) (any, error) {
+			return c.TemplateReport(ctx, "42", "")
+		}},
+		{"DuplicateTemplate", `POST /v1/coupon-templates/42/duplicate  {"opensAt":"2026-11-21T10:00:00Z"}`, template, func(c *c) (any, error) {
+			return c.DuplicateTemplate(ctx, "42", client.TemplateCopy{OpensAt: &tenSharp})
+		}},
 		{"Resume", "POST /v1/promotions/7/resume  ", promotion, func(c *c) (any, error) { return c.ResumePromotion(ctx, "7") }},
 		{"Cancel", "POST /v1/promotions/7/cancel  ", promotion, func(c *c) (any, error) { return c.CancelPromotion(ctx, "7") }},
 		{"Close", "POST /v1/promotions/7/close  ", promotion, func(c *c) (any, error) { return c.ClosePromotion(ctx, "7") }},

@@ -53,7 +53,11 @@ func (c *Client) ExportPayouts(ctx context.Context, promotion string, f PayoutFi
 
 // exportCSV copies a list of any length to w as CSV.
 func (c *Client) exportCSV(ctx context.Context, path []string, query url.Values, w io.Writer) error {
-	r := request{method: http.MethodGet, path: path, query: query, accept: "text/csv", unbounded: true}
+	return c.copyTo(ctx, request{method: http.MethodGet, path: path, query: query, accept: "text/csv", unbounded: true}, "text/csv", w)
+}
+
+// copyTo writes the body of a response of a media type to w.
+func (c *Client) copyTo(ctx context.Context, r request, kind string, w io.Writer) error {
 	res, err := c.send(ctx, r)
 	if err != nil {
 		return err
@@ -63,8 +67,8 @@ func (c *Client) exportCSV(ctx context.Context, path []string, query url.Values,
 		_, err := r.read(res)
 		return err
 	}
-	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/csv" {
-		return fmt.Errorf("the response to %s is not CSV; check that %s is a Largesse server", r.what(), c.Server())
+	if got, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); got != kind {
+		return fmt.Errorf("the response to %s is not %s; check that %s is a Largesse server", r.what(), kind, c.Server())
 	}
 	if _, err := io.Copy(w, res.Body); err != nil {
 		return fmt.Errorf("copying the response to %s: %w", r.what(), err)

@@ -26,8 +26,10 @@ type Promotion struct {
 	MaxAmount            int64             `json:"maxAmount,omitempty" doc:"May exceed 2^53"` // budget in minor units; 0: no limit
 	Canary               *Canary           `json:"canary,omitempty"`                          // nil: no canary
 	StartsAt             *time.Time        `json:"startsAt,omitempty"`                        // when a DRAFT starts automatically; nil: it is started manually
+	EndsAt               *time.Time        `json:"endsAt,omitempty"`                          // from when on no charge is sent, and payouts that are left pause it; nil: never
 	WebhookURL           string            `json:"webhookUrl,omitempty" doc:"For viewers and in events, without what may be a secret"`
 	Metadata             map[string]string `json:"metadata,omitempty"`
+	Notes                string            `json:"notes,omitempty" doc:"Absent in events"` // what people write down about it
 	CreatedBy            string            `json:"createdBy,omitempty"`
 	ApprovedBy           string            `json:"approvedBy,omitempty"` // empty: nothing is approved
 	// ApprovedAmount and ApprovedCount say what was approved. Targets that came later
@@ -43,8 +45,11 @@ type Promotion struct {
 	Counts           Counts     `json:"counts"`
 	AmountTotal      int64      `json:"amountTotal" doc:"May exceed 2^53"`
 	AmountSucceeded  int64      `json:"amountSucceeded" doc:"May exceed 2^53"`
-	PausedBy         string     `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
+	PausedBy         string     `json:"pausedBy,omitempty" doc:"largesse if it paused by itself"`
+	PausedAt         *time.Time `json:"pausedAt,omitempty"`
 	PauseReason      string     `json:"pauseReason,omitempty"`
+	CancelledBy      string     `json:"cancelledBy,omitempty"`
+	CancelledAt      *time.Time `json:"cancelledAt,omitempty"`
 	ETASeconds       *int64     `json:"etaSeconds,omitempty"` // remaining seconds; nil: unknown
 	CreatedAt        time.Time  `json:"createdAt"`
 	StartedAt        *time.Time `json:"startedAt,omitempty"`
@@ -108,8 +113,10 @@ type NewPromotion struct {
 	MaxAmount            int64             `json:"maxAmount,omitempty"`            // budget in minor units; 0: no limit
 	Canary               *NewCanary        `json:"canary,omitempty"`               // nil: no canary
 	StartsAt             *time.Time        `json:"startsAt,omitempty"`             // nil: it is started manually
+	EndsAt               *time.Time        `json:"endsAt,omitempty"`               // after StartsAt; nil: it has no end
 	WebhookURL           string            `json:"webhookUrl,omitempty"`
 	Metadata             map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
+	Notes                string            `json:"notes,omitempty"`    // at most 4000 characters
 }
 
 // NewCanary describes the canary of a promotion to create.
@@ -130,7 +137,9 @@ type PromotionChange struct {
 	Weight        *Clearable[int]                `json:"weight,omitempty"`
 	MaxAmount     *Clearable[int64]              `json:"maxAmount,omitempty"`
 	MaxRetries    *int                           `json:"maxRetries,omitempty"`
+	EndsAt        *Clearable[time.Time]          `json:"endsAt,omitempty"`
 	Metadata      *Clearable[map[string]*string] `json:"metadata,omitempty"` // sets entries with a value, removes those with nil
+	Notes         *string                        `json:"notes,omitempty"`
 
 	// The following fields can change only while the promotion is a DRAFT.
 	Amount      *Clearable[int64]     `json:"amount,omitempty"`
@@ -175,7 +184,7 @@ type PromotionFilter struct {
 	CreatedBy     string
 	CreatedAfter  time.Time // at this time or later
 	CreatedBefore time.Time // before this time
-	Sort          string    // id, createdAt or name, with a minus for descending; empty: newest first
+	Sort          string    // id, createdAt or name, with a minus for descending; startsAt: only scheduled ones, soonest first; empty: newest first
 }
 
 // FindPromotions iterates over the promotions that a filter selects.
@@ -200,6 +209,35 @@ func (c *Client) StartPromotion(ctx context.Context, id string) (Promotion, erro
 // in flight end.
 func (c *Client) PausePromotion(ctx context.Context, id string) (Promotion, error) {
 	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "pause")
+}
+
+// PauseBecause is PausePromotion with a reason, which becomes the PauseReason.
+func (c *Client) PauseBecause(ctx context.Context, id, reason string) (Promotion, error) {
+	return post[Promotion](ctx, c, map[string]string{"reason": reason}, "v1", "promotions", id, "pause")
+}
+
+// DuplicatePromotion creates a DRAFT with the settings of a promotion, except its times
+// and notes, without its targets and approvals. An empty name is that of the promotion,
+// followed by (copy).
+func (c *Client) DuplicatePromotion(ctx context.Context, id, name string) (Promotion, error) {
+	body := map[string]string{}
+	if name != "" {
+		body["name"] = name
+	}
+	return post[Promotion](ctx, c, body, "v1", "promotions", id, "duplicate")
+}
+
+// TestPayment describes a payment to one person, to try a promotion.
+type TestPayment struct {
+	TargetID string `json:"targetId,omitempty"` // empty: 1
+	UserID   string `json:"userId"`
+	Amount   int64  `json:"amount,omitempty"` // 0: that of the promotion
+}
+
+// PayTest pays one person with the settings of a promotion, in a promotion of its own,
+// which it starts and returns. That one waits as a DRAFT if it needs an approval.
+func (c *Client) PayTest(ctx context.Context, id string, t TestPayment) (Promotion, error) {
+	return post[Promotion](ctx, c, t, "v1", "promotions", id, "test-payment")
 }
 
 // ResumePromotion resumes a PAUSED promotion.

@@ -16,7 +16,8 @@ type Template struct {
 	State              string            `json:"state" enum:"UPCOMING,OPEN,SOLD_OUT,CLOSED" doc:"As in events"`
 	SoldOutAt          *time.Time        `json:"soldOutAt,omitempty" doc:"Since when it is SOLD_OUT, or was until it closed; not in lists"`
 	Metadata           map[string]string `json:"metadata,omitempty" doc:"Not for shoppers"`
-	TotalQuantity      int64             `json:"totalQuantity" doc:"In force"` // maximum number of live coupons
+	Notes              string            `json:"notes,omitempty" doc:"Not for shoppers"` // what people write down about it
+	TotalQuantity      int64             `json:"totalQuantity" doc:"In force"`           // maximum number of live coupons
 	AwaitingQuantity   int64             `json:"awaitingQuantity,omitempty" doc:"Replaces totalQuantity once another person approves it"`
 	PerUserLimit       int               `json:"perUserLimit"`              // maximum number of coupons per user
 	OpensAt            *time.Time        `json:"opensAt,omitempty"`         // nil: open since its creation
@@ -101,6 +102,7 @@ type NewTemplate struct {
 	ID                 string            `json:"id,omitempty"` // positive number from an upstream system; empty: a new ID
 	Name               string            `json:"name"`
 	Metadata           map[string]string `json:"metadata,omitempty"` // at most 20 entries; keys and values of at most 200 characters
+	Notes              string            `json:"notes,omitempty"`    // at most 4000 characters
 	TotalQuantity      int64             `json:"totalQuantity"`
 	PerUserLimit       int               `json:"perUserLimit,omitempty"` // 0 means 1
 	OpensAt            *time.Time        `json:"opensAt,omitempty"`
@@ -123,6 +125,7 @@ type NewDraw struct {
 type TemplateChange struct {
 	Name               *string                        `json:"name,omitempty"`
 	Metadata           *Clearable[map[string]*string] `json:"metadata,omitempty"` // sets entries with a value, removes those with nil
+	Notes              *string                        `json:"notes,omitempty"`
 	TotalQuantity      *int64                         `json:"totalQuantity,omitempty"`
 	PerUserLimit       *int                           `json:"perUserLimit,omitempty"`
 	OpensAt            *Clearable[time.Time]          `json:"opensAt,omitempty"`
@@ -138,6 +141,18 @@ type TemplateChange struct {
 // CreateTemplate creates a coupon template.
 func (c *Client) CreateTemplate(ctx context.Context, t NewTemplate) (Template, error) {
 	return post[Template](ctx, c, t, "v1", "coupon-templates")
+}
+
+// TemplateCopy describes the copy of a template.
+type TemplateCopy struct {
+	Name    string     `json:"name,omitempty"`    // empty: that of the template, followed by (copy)
+	OpensAt *time.Time `json:"opensAt,omitempty"` // nil: in 30 days
+}
+
+// DuplicateTemplate creates a template with the settings of another one, without its
+// coupons, imported codes and notes. Its other times keep their distance to OpensAt.
+func (c *Client) DuplicateTemplate(ctx context.Context, id string, as TemplateCopy) (Template, error) {
+	return post[Template](ctx, c, as, "v1", "coupon-templates", id, "duplicate")
 }
 
 // ChangeTemplate changes a template. If the quantity is below the number of

@@ -144,6 +144,14 @@ func yesNo(yes bool) string {
 	return "no"
 }
 
+// zoned formats a time that people have planned, in the zone of the terminal.
+func zoned(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Local().Format("Mon 2 Jan 2006 15:04 MST")
+}
+
 // moment formats a time for people. It is empty without a time.
 func moment(t *time.Time) string {
 	if t == nil || t.IsZero() {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 func (c *cli) promotionCommand() *cobra.Command {
@@ -48,14 +49,17 @@ func (c *cli) promotionCommand() *cobra.Command {
 		}, nil, (*client.Client).PromotionErrors, c.printErrors),
 		c.promotionTimelineCommand(),
 		c.promotionExportCommand(),
+		c.reportCommand("promotion", "a promotion", (*client.Client).WritePromotionReport),
 		c.promotionRetryCommand(),
 		c.promotionResolveCommand(),
+		c.promotionDuplicateCommand(),
+		c.promotionTestCommand(),
 		c.promotionWatchCommand(),
 		c.promotionApproveCommand(),
 		c.promotionRejectCommand(),
 		c.promotionUploadsCommand(),
 		changeCommand(c, "promotion", "start", "Start a DRAFT", nil, (*client.Client).StartPromotion, promotionStatus),
-		changeCommand(c, "promotion", "pause", "Pause a promotion; no new calls start", nil, (*client.Client).PausePromotion, promotionStatus),
+		c.promotionPauseCommand(),
 		changeCommand(c, "promotion", "resume", "Resume a paused promotion", nil, (*client.Client).ResumePromotion, promotionStatus),
 		changeCommand(c, "promotion", "cancel", "Cancel a promotion; look up payouts that may be charged", about((*client.Client).Promotion, func(p client.Promotion) string {
 			return fmt.Sprintf("cancel %s not yet paid of %s", countOf(p.TotalCount-p.Counts.Done(), "payout"), nameOf(p))
@@ -66,11 +70,69 @@ func (c *cli) promotionCommand() *cobra.Command {
 	))
 }
 
+// scheduled reports whether a promotion starts by itself.
+func scheduled(p client.Promotion) bool { return p.Status == "DRAFT" && p.StartsAt != nil }
+
+func (c *cli) promotionPauseCommand() *cobra.Command {
+	var reason string
+	cmd := changeCommand(c, "promotion", "pause", "Pause a promotion; no new calls start", nil,
+		func(cl *client.Client, ctx context.Context, id string) (client.Promotion, error) {
+			if reason != "" {
+				return cl.PauseBecause(ctx, id, reason)
+			}
+			return cl.PausePromotion(ctx, id)
+		}, promotionStatus)
+	cmd.Flags().StringVar(&reason, "reason", "", "why, in at most 1000 characters; shown as the pause reason")
+	return cmd
+}
+
+func (c *cli) promotionDuplicateCommand() *cobra.Command {
+	var name string
+	cmd := callCommand(c, &cobra.Command{
+		Use:   "duplicate ID",
+		Short: "Create a DRAFT with the settings of a promotion",
+		Long: `Create a DRAFT with the settings of a promotion, without its targets, approvals, times
+and notes.`,
+		Example: `  largesse promotion duplicate 12345
+  largesse promotion duplicate 12345 --name "Summer, second wave"`,
+	}, nil, func(cl *client.Client, ctx context.Context, id string) (client.Promotion, error) {
+		return cl.DuplicatePromotion(ctx, id, name)
+	}, line(c, func(p client.Promotion) string {
+		return fmt.Sprintf("%s is a DRAFT; %s", nameOf(p), nextStep(p))
+	}))
+	addFlag(cmd.Flags(), &name, "name", "name of the copy; default: that of the promotion, then (copy)", ofLength(reward.PromotionNameMax))
+	return cmd
+}
+
+func (c *cli) promotionTestCommand() *cobra.Command {
+	var t client.TestPayment
+	cmd := callCommand(c, &cobra.Command{
+		Use:   "test ID --user USER",
+		Short: "Pay one person with the settings of a promotion",
+		Long: `Pay one person with the settings of a promotion, to see that it works. The payment is
+a promotion of its own, which is started at once, or waits for an approval as any other.`,
+		Example: `  largesse promotion test 12345 --user u7
+  largesse promotion test 12345 --user u7 --amount 1`,
+	}, nil, func(cl *client.Client, ctx context.Context, id string) (client.Promotion, error) {
+		if t.UserID == "" {
+			return client.Promotion{}, wrongUse("--user is required")
+		}
+		return cl.PayTest(ctx, id, t)
+	}, line(c, func(p client.Promotion) string {
+		return fmt.Sprintf("%s is %s, worth %s; %s", nameOf(p), p.Status, money(p.AmountTotal, p.Currency), nextStep(p))
+	}))
+	flags := cmd.Flags()
+	flags.StringVar(&t.UserID, "user", "", "user to pay (required)")
+	flags.StringVar(&t.TargetID, "target", "", "target ID; default: 1")
+	flags.Int64Var(&t.Amount, "amount", 0, "amount in minor units or points; default: that of the promotion")
+	return cmd
+}
+
 func promotionStatus(p client.Promotion) string {
 	return fmt.Sprintf("promotion %s is %s", p.ID, p.Status)
 }
 
-var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name"}
+var promotionSorts = []string{"id", "-id", "createdAt", "-createdAt", "name", "-name", "startsAt"}
 
 func (c *cli) promotionListCommand() *cobra.Command {
 	var f client.PromotionFilter
@@ -83,8 +145,12 @@ func (c *cli) promotionListCommand() *cobra.Command {
 	}, listing[client.Promotion]{
 		header: []string{"ID", "NAME", "TYPE", "STATUS", "TARGETS", "OPEN", "SUCCEEDED", "FAILED", "AMOUNT PAID"},
 		row: func(p client.Promotion) []string {
+			status := p.Status
+			if scheduled(p) {
+				status += " (starts " + zoned(p.StartsAt) + ")"
+			}
 			return []string{
-				p.ID, p.Name, p.Type, p.Status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
+				p.ID, p.Name, p.Type, status, number(p.TotalCount), number(p.TotalCount - p.Counts.Done()),
 				number(p.Counts.Succeeded), number(p.Counts.Failed), money(p.AmountSucceeded, p.Currency),
 			}
 		},
@@ -100,7 +166,7 @@ func (c *cli) promotionListCommand() *cobra.Command {
 	addFlag(flags, &f.CreatedAfter, "created-after", "only promotions created at this time or later, e.g. 2026-06-01T00:00:00Z", timeOrNone)
 	addFlag(flags, &f.CreatedBefore, "created-before", "only promotions created before this time", timeOrNone)
 	sorts := strings.Join(promotionSorts, ", ")
-	addFlag(flags, &f.Sort, "sort", "order: "+sorts+"; a minus means descending; default: newest first",
+	addFlag(flags, &f.Sort, "sort", "order: "+sorts+"; a minus means descending; startsAt: only scheduled ones; default: newest first",
 		matching(func(text string) bool { return slices.Contains(promotionSorts, text) }, "one of "+sorts))
 	complete(cmd, "sort", promotionSorts...)
 	return cmd
@@ -167,7 +233,12 @@ func (c *cli) printPromotion(p client.Promotion) error {
 	d.add("name", p.Name)
 	d.add("type", p.Type)
 	d.add("status", p.Status)
+	if scheduled(p) {
+		d.add("starts", zoned(p.StartsAt))
+	}
+	d.add("paused by", p.PausedBy)
 	d.add("pause reason", p.PauseReason)
+	d.add("cancelled by", p.CancelledBy)
 	if p.Amount != 0 {
 		d.add("amount per target", money(p.Amount, p.Currency))
 	}
@@ -222,9 +293,10 @@ func printControls(line func(name, value string), p client.Promotion) {
 		}
 		line("canary", fmt.Sprintf("%s, at most %s%% failed; %s", countOf(c.Targets, "target"), strconv.FormatFloat(100*c.MaxFailureRate, 'f', -1, 64), state))
 	}
-	line("starts", moment(p.StartsAt))
+	line("ends", zoned(p.EndsAt))
 	line("webhook", p.WebhookURL)
 	printMetadata(line, p.Metadata)
+	line("notes", p.Notes)
 	line("created by", p.CreatedBy)
 	line("approved by", p.ApprovedBy)
 	line("approved", approved(p))

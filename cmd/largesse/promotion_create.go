@@ -22,7 +22,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	var (
 		p                    client.NewPromotion
 		canary               client.NewCanary
-		startsAt             time.Time
+		startsAt, endsAt     time.Time
 		path, amount, budget string
 		start, strict, major bool
 	)
@@ -59,6 +59,8 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	addOptional(flags, &canary.MaxFailureRate, "canary-max-failure-rate", "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5", fraction)
 	addFlag(flags, &startsAt, "starts-at", "time when the promotion starts automatically, e.g. 2026-12-24T18:00:00Z; default: start it manually",
 		timeOrNone)
+	addFlag(flags, &endsAt, "ends-at", "time from when on no charge is sent; default: never", timeOrNone)
+	flags.StringVar(&p.Notes, "notes", "", "what people should know about the promotion, at most 4000 characters")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
 	unitsFlag(cmd, &major, "--amount, --max-amount and the amounts in the file")
@@ -111,7 +113,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		if canary.Targets > 0 {
 			p.Canary = &canary
 		}
-		p.StartsAt = given(&startsAt)
+		p.StartsAt, p.EndsAt = given(&startsAt), given(&endsAt)
 		// Open the file first, so that a wrong name leaves no DRAFT behind.
 		var file *targetFile
 		if path != "" {

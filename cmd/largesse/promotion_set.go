@@ -53,6 +53,8 @@ have been paid.`,
 	})
 	addOptional(flags, &canary.MaxFailureRate, "canary-max-failure-rate", "share of failed canary payouts, 0 to 1, above which the promotion pauses; default: 0.5", fraction)
 	addClearable(flags, &change.StartsAt, "starts-at", "time when the promotion starts automatically, or none", timeOf)
+	addClearable(flags, &change.EndsAt, "ends-at", "time from when on no charge is sent, or none", timeOf)
+	addOptional(flags, &change.Notes, "notes", "what people should know about the promotion, at most 4000 characters", asIs)
 	changedMetadataFlag(cmd, &change.Metadata)
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 		if canary.MaxFailureRate != nil {

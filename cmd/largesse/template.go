@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 )
 
 func (c *cli) templateCommand() *cobra.Command {
@@ -30,8 +31,10 @@ func (c *cli) templateCommand() *cobra.Command {
 			Example: inBothForms("template show 42"),
 		}, nil, (*client.Client).Template, c.printTemplate),
 		c.templateSetCommand(),
+		c.templateDuplicateCommand(),
 		c.templateCodesCommand(),
 		c.templateWatchCommand(),
+		c.reportCommand("template", "a coupon template", (*client.Client).WriteTemplateReport),
 		c.templateApproveCommand(),
 		callCommand(c, &cobra.Command{
 			Use:     "reject ID",
@@ -80,6 +83,27 @@ func (c *cli) templateListCommand() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&search, "search", "", "only templates whose name, ID or metadata contain this text")
 	metadataFlag(cmd, &metadata, "only templates with this KEY=VALUE; repeat the flag to require more")
+	return cmd
+}
+
+func (c *cli) templateDuplicateCommand() *cobra.Command {
+	var name string
+	var opens time.Time
+	cmd := callCommand(c, &cobra.Command{
+		Use:   "duplicate ID",
+		Short: "Create a coupon template with the settings of another one",
+		Long: `Create a coupon template with the settings of another one, without its coupons,
+imported codes and notes. It opens in 30 days, unless --opens says when; the other times
+keep their distance to that.`,
+		Example: `  largesse template duplicate 42
+  largesse template duplicate 42 --name "Summer, second wave" --opens 2026-12-24T18:00:00Z`,
+	}, nil, func(cl *client.Client, ctx context.Context, id string) (client.Template, error) {
+		return cl.DuplicateTemplate(ctx, id, client.TemplateCopy{Name: name, OpensAt: given(&opens)})
+	}, line(c, func(t client.Template) string {
+		return fmt.Sprintf("template %s (%s) has %s and opens at %s", printable(t.Name), t.ID, countOf(t.TotalQuantity, "coupon"), moment(t.OpensAt))
+	}))
+	addFlag(cmd.Flags(), &name, "name", "name of the copy; default: that of the template, then (copy)", ofLength(reward.TemplateNameMax))
+	addFlag(cmd.Flags(), &opens, "opens", "time when the copy opens, e.g. 2026-12-24T18:00:00Z; default: in 30 days", timeOrNone)
 	return cmd
 }
 
@@ -188,6 +212,7 @@ func (c *cli) printTemplate(t client.Template) error {
 	lines.add("name", t.Name)
 	lines.add("state", templateState(t, time.Now()))
 	printMetadata(lines.add, t.Metadata)
+	lines.add("notes", t.Notes)
 	lines.add("mode", t.Mode)
 	lines.add("opens", moment(t.OpensAt))
 	lines.add("closes", moment(t.ClosesAt))

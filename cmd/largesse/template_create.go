@@ -22,6 +22,7 @@ type templateFlags struct {
 	opens, closes  *time.Time // zero: none
 	validFor, hold *time.Duration
 	mode, away     string
+	notes          *string
 	reissue        *bool
 }
 
@@ -38,6 +39,7 @@ func (f *templateFlags) add(cmd *cobra.Command, at func(string) (time.Time, erro
 		wholeSeconds(reward.TemplateValidMax, "up to 100 years; 0: coupons do not expire"))
 	addOptional(flags, &f.hold, "hold", "time in which a new coupon must be confirmed, such as 10m or 1d; 0: coupons are not held",
 		wholeSeconds(reward.TemplateHoldMax, "up to 30 days; 0: coupons are not held"))
+	addOptional(flags, &f.notes, "notes", "what people should know about the template, at most 4000 characters", asIs)
 	choiceFlag(cmd, &f.mode, "mode", "mode of issue: stream (in the order of requests), kafka or sync; default of a new template: stream", "stream", "kafka", "sync")
 	choiceFlag(cmd, &f.away, "when-redis-away", "behavior during a Redis outage: database (issue through the database) or wait; default of a new template: database", "database", "wait")
 	addOptional(flags, &f.reissue, "reissue-after-cancel", "whether a user whose coupon was cancelled may get another; default of a new template: true", strconv.ParseBool)
@@ -101,7 +103,7 @@ func (c *cli) templateCreateCommand() *cobra.Command {
 		}
 		t := client.NewTemplate{
 			ID: id, Name: *f.name, TotalQuantity: *f.quantity, OpensAt: given(f.opens), ClosesAt: given(f.closes), Mode: f.mode, ReissueAfterCancel: f.reissue,
-			WhenRedisAway: f.away, Metadata: metadata, PerUserLimit: orZero(f.perUser),
+			WhenRedisAway: f.away, Metadata: metadata, Notes: orZero(f.notes), PerUserLimit: orZero(f.perUser),
 			ValidForSeconds: int64(orZero(f.validFor) / time.Second), HoldSeconds: int64(orZero(f.hold) / time.Second),
 		}
 		if codes != (client.CodeStyle{}) {
@@ -156,7 +158,7 @@ higher quantity may wait for another person. The mode can change only before the
 			Name: f.name, TotalQuantity: f.quantity, PerUserLimit: f.perUser, ReissueAfterCancel: f.reissue,
 			OpensAt: clearable(f.opens), ClosesAt: clearable(f.closes),
 			ValidForSeconds: clearableSeconds(f.validFor), HoldSeconds: clearableSeconds(f.hold),
-			Mode: given(&f.mode), WhenRedisAway: given(&f.away), Metadata: metadata,
+			Mode: given(&f.mode), WhenRedisAway: given(&f.away), Metadata: metadata, Notes: f.notes,
 		}
 		if change == (client.TemplateChange{}) {
 			return wrongUse("template set needs at least one flag; see %s --help", cmd.CommandPath())

@@ -20,7 +20,7 @@ import (
 
 const (
 	// auditDetailMax limits the recorded part of a request body, in bytes. Only metadata
-	// is longer, so it is the last field of each body.
+	// and notes are longer, so they are the last fields of each body.
 	auditDetailMax  = 8 << 10
 	auditEndTimeout = 5 * time.Second
 	// auditSubjectMax limits the recorded part of a request path, in bytes. Paths of
@@ -88,7 +88,7 @@ func bodyOf(in any) string {
 	if body.Kind() != reflect.Struct {
 		return ""
 	}
-	if body = body.FieldByName("Body"); !body.IsValid() {
+	if body = body.FieldByName("Body"); !body.IsValid() || body.Kind() == reflect.Pointer && body.IsNil() {
 		return ""
 	}
 	shown := body.Interface()

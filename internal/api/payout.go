@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -178,7 +177,7 @@ func (a *API) addPayouts() {
 // cannot buffer it.
 func orCSV(export http.HandlerFunc) huma.Middlewares {
 	return huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
-		if !wantsCSV(ctx.Header("Accept")) {
+		if preferred(ctx.Header("Accept"), csvType) == "" {
 			next(ctx)
 			return
 		}
@@ -191,23 +190,6 @@ func (a *API) describeCSV(path string, columns []string) {
 	a.OpenAPI().Paths[path].Get.Responses["200"].Content[csvType] = &huma.MediaType{
 		Schema: &huma.Schema{Type: huma.TypeString, Description: "Columns " + strings.Join(columns, ", ")},
 	}
-}
-
-// wantsCSV reports whether the Accept header prefers CSV to JSON.
-func wantsCSV(accept string) bool {
-	for part := range strings.SplitSeq(accept, ",") {
-		media, _, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		switch media {
-		case csvType:
-			return true
-		case "application/json", "*/*", "application/*":
-			return false
-		}
-	}
-	return false
 }
 
 func (a *API) listPayouts(ctx context.Context, in *payoutListInput) (*output[listOf[client.Payout]], error) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -44,17 +45,23 @@ func (a *API) promotionForAll(v store.PromotionView) *client.Promotion {
 	return p
 }
 
+// actorLargesse is who pauses promotions automatically.
+const actorLargesse = "largesse"
+
 func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
 	p := &client.Promotion{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
-		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: timeOf(v.StartsAt), WebhookURL: v.WebhookURL,
-		Metadata: v.Metadata.Map(), CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove),
+		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: timeOf(v.StartsAt), EndsAt: timeOf(v.EndsAt), WebhookURL: v.WebhookURL,
+		Metadata: v.Metadata.Map(), Notes: v.Notes, CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove),
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
-		PausedBy: v.PausedBy, PauseReason: v.PauseReason, ETASeconds: a.rates.seconds(v, time.Now()),
+		PausedBy: v.PausedBy, PausedAt: timeOf(v.PausedAt), PauseReason: v.PauseReason, CancelledBy: v.CancelledBy, CancelledAt: timeOf(v.CancelledAt), ETASeconds: a.rates.seconds(v, time.Now()),
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: timeOf(v.StartedAt), FinishedAt: timeOf(v.FinishedAt), ArchivedAt: timeOf(v.ArchivedAt),
+	}
+	if v.Status == reward.Paused {
+		p.PausedBy = cmp.Or(v.PausedBy, actorLargesse)
 	}
 	if v.ApprovedBy != "" {
 		p.ApprovedAmount, p.ApprovedCount = new(int64(v.Approval.Amount)), new(v.Approval.Count)
@@ -106,8 +113,10 @@ type CreatePromotion struct {
 	MaxAmount            *int64            `json:"maxAmount,omitempty" minimum:"1" doc:"Budget; no payout that could exceed it is dispatched; may exceed 2^53"`
 	Canary               *CreateCanary     `json:"canary,omitempty"`
 	StartsAt             *time.Time        `json:"startsAt,omitempty" doc:"Automatic start, in the future"`
+	EndsAt               *time.Time        `json:"endsAt,omitempty" doc:"No charge from then on; after startsAt, in the future"`
 	WebhookURL           string            `json:"webhookUrl,omitempty" maxLength:"2000" doc:"Called when it ends or Largesse pauses it; needs webhook.secret"`
 	Metadata             map[string]string `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
+	Notes                string            `json:"notes,omitempty" maxLength:"4000"`
 }
 
 // CreateCanary is the canary of a new or changed promotion.
@@ -126,8 +135,8 @@ func (b CreatePromotion) forAudit() any {
 // invalid fields.
 func (b *CreatePromotion) Resolve(huma.Context) []error {
 	cmd, wrong := b.command()
-	// createPromotion checks that startsAt is in the future: a later repeat under the
-	// same idempotency key must get the same response.
+	// createPromotion checks that startsAt and endsAt are in the future: a later repeat
+	// under the same idempotency key must get the same response.
 	return fieldErrors(append(wrong, cmd.Check(time.Time{})...))
 }
 
@@ -136,7 +145,7 @@ func (b *CreatePromotion) command() (campaign.CreateCommand, []reward.FieldError
 		PromotionChange: rules.PromotionChange{
 			Name: &b.Name, Amount: (*reward.Amount)(b.Amount), VoucherCode: &b.VoucherCode, Currency: &b.Currency, MaxRetries: b.MaxRetries,
 			RatePerSecond: b.RatePerSecond, Weight: b.Weight, MaxAmount: (*reward.Amount)(b.MaxAmount), Canary: b.Canary.canary(),
-			StartsAt: b.StartsAt, Metadata: new(make(reward.MetadataChange, len(b.Metadata))),
+			StartsAt: b.StartsAt, EndsAt: b.EndsAt, Notes: &b.Notes, Metadata: new(make(reward.MetadataChange, len(b.Metadata))),
 		},
 		Type: b.Type, WebhookURL: b.WebhookURL,
 	}
@@ -224,11 +233,10 @@ func (a *API) addPromotions() {
 		do            func(context.Context, reward.PromotionID) (store.PromotionView, error)
 	}{
 		{"start", "Start a promotion", needsApproval, a.cfg.Promotions.Start},
-		{"pause", "Pause a promotion", nil, func(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-			return a.cfg.Promotions.Pause(ctx, id, actor(ctx))
-		}},
 		{"resume", "Resume a promotion", needsApproval, a.cfg.Promotions.Resume},
-		{"cancel", "Cancel a promotion", nil, a.cfg.Promotions.Cancel},
+		{"cancel", "Cancel a promotion", nil, func(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+			return a.cfg.Promotions.Cancel(ctx, id, actor(ctx))
+		}},
 		{"close", "Close a promotion", nil, a.cfg.Promotions.Close},
 	} {
 		call(a, operation{
@@ -240,6 +248,28 @@ func (a *API) addPromotions() {
 			return a.withSummaries(ctx, v, err)
 		})
 	}
+	call(a, operation{
+		id: "pause-promotion", method: http.MethodPost, path: path + "/{id}/pause", tag: tag, roles: campaigners,
+		summary: "Pause a promotion", status: http.StatusAccepted,
+		errors: promotionMoves, example: tree{"reason": "the shop is closed"},
+	}, a.pausePromotion)
+}
+
+// PausePromotion is the body of POST /v1/promotions/{id}/pause, which may be absent.
+type PausePromotion struct {
+	Reason string `json:"reason,omitempty" maxLength:"1000" doc:"Becomes pauseReason"`
+}
+
+type promotionPauseInput struct {
+	PromotionPath
+	Body *PausePromotion
+}
+
+func (a *API) pausePromotion(ctx context.Context, in *promotionPauseInput) (*promotionOutput, error) {
+	var body PausePromotion
+	assign(&body, in.Body)
+	v, err := a.cfg.Promotions.Pause(ctx, in.id, actor(ctx), body.Reason)
+	return a.withSummaries(ctx, v, err)
 }
 
 func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromotion }) (*promotionCreatedOutput, error) {
@@ -247,14 +277,25 @@ func (a *API) createPromotion(ctx context.Context, in *struct{ Body CreatePromot
 	if len(wrong) > 0 {
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
+	v, err := a.create(ctx, cmd)
+	return a.createdPromotion(ctx, v, err)
+}
+
+// create creates a promotion for the caller, once per idempotency key.
+func (a *API) create(ctx context.Context, cmd campaign.CreateCommand) (store.PromotionView, error) {
 	cmd.By = actor(ctx)
-	if c := claimOf(ctx); c != nil && cmd.ID == 0 {
-		cmd.ID = reward.PromotionID(c.ID)
+	claim := claimOf(ctx)
+	if claim != nil && cmd.ID == 0 {
+		cmd.ID = reward.PromotionID(claim.ID)
 	}
 	v, err := a.cfg.Promotions.Create(ctx, cmd)
-	if c := claimOf(ctx); c != nil && c.Again && reward.HasCode(err, reward.CodeExists) {
+	if claim != nil && claim.Again && reward.HasCode(err, reward.CodeExists) {
 		v, err = a.createdBefore(ctx, cmd, err)
 	}
+	return v, err
+}
+
+func (a *API) createdPromotion(ctx context.Context, v store.PromotionView, err error) (*promotionCreatedOutput, error) {
 	out, err := a.withSummaries(ctx, v, err)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,9 @@ type ChangePromotion struct {
 	Currency      web.Clearable[string]         `json:"currency,omitempty,omitzero" doc:"Three capital letters; only while DRAFT; null: none"`
 	Canary        web.Clearable[CreateCanary]   `json:"canary,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
 	StartsAt      web.Clearable[time.Time]      `json:"startsAt,omitempty,omitzero" doc:"Only while DRAFT; null: none"`
+	EndsAt        web.Clearable[time.Time]      `json:"endsAt,omitempty,omitzero" doc:"After startsAt, in the future; null: none"`
 	Metadata      web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Sets entries; a null value removes one, null all"`
+	Notes         *string                       `json:"notes,omitempty" maxLength:"4000"`
 	ImmutableFields
 }
 
@@ -53,7 +55,10 @@ type ImmutableFields struct {
 	AmountTotal          immutable `json:"amountTotal,omitempty" hidden:"true"`
 	AmountSucceeded      immutable `json:"amountSucceeded,omitempty" hidden:"true"`
 	PausedBy             immutable `json:"pausedBy,omitempty" hidden:"true"`
+	PausedAt             immutable `json:"pausedAt,omitempty" hidden:"true"`
 	PauseReason          immutable `json:"pauseReason,omitempty" hidden:"true"`
+	CancelledBy          immutable `json:"cancelledBy,omitempty" hidden:"true"`
+	CancelledAt          immutable `json:"cancelledAt,omitempty" hidden:"true"`
 	ETASeconds           immutable `json:"etaSeconds,omitempty" hidden:"true"`
 	CreatedAt            immutable `json:"createdAt,omitempty" hidden:"true"`
 	StartedAt            immutable `json:"startedAt,omitempty" hidden:"true"`
@@ -120,7 +125,7 @@ func (b *ChangePromotion) change(id reward.PromotionID) rules.PromotionChange {
 		ID: id, Name: b.Name, RatePerSecond: b.RatePerSecond.Change(), Weight: b.Weight.Change(), MaxRetries: b.MaxRetries,
 		MaxAmount: (*reward.Amount)(b.MaxAmount.Change()), Metadata: (*reward.MetadataChange)(b.Metadata.Change()),
 		Amount: (*reward.Amount)(b.Amount.Change()), VoucherCode: b.VoucherCode.Change(), Currency: b.Currency.Change(), StartsAt: b.StartsAt.Change(),
-		Canary: b.Canary.Change().canary(),
+		Canary: b.Canary.Change().canary(), EndsAt: b.EndsAt.Change(), Notes: b.Notes,
 	}
 }
 

@@ -20,7 +20,7 @@ type promotionListInput struct {
 	CreatedBefore time.Time `query:"createdBefore"`
 	CreatedBy     string    `query:"createdBy" maxLength:"200"`
 	Awaiting      bool      `query:"awaitingApproval"`
-	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name" doc:"Absent: -id; with created…, -createdAt"`
+	Sort          string    `query:"sort" enum:"-id,id,-createdAt,createdAt,-name,name,startsAt" doc:"Absent: -id; with created…, -createdAt. startsAt: only scheduled ones, soonest first"`
 }
 
 func (a *API) addPromotionList() {
@@ -68,6 +68,8 @@ func encodePosition(sort store.PromotionSort, p reward.Promotion) string {
 		last += ":" + strconv.FormatInt(p.CreatedAt.UnixMicro(), 10)
 	case store.SortName, store.SortNameDown:
 		last += ":" + p.Name
+	case store.SortStarts:
+		last += ":" + strconv.FormatInt(p.StartsAt.UnixMicro(), 10)
 	}
 	return encodeUserCursor(cursorPromotions+string(sort), last)
 }
@@ -87,16 +89,17 @@ func decodePosition(sort store.PromotionSort, cursor string) (store.PromotionPos
 	}
 	at.ID = reward.PromotionID(n)
 	switch sort {
-	case store.SortCreated, store.SortCreatedDown:
+	case store.SortCreated, store.SortCreatedDown, store.SortStarts:
 		micros, err := strconv.ParseInt(rest, 10, 64)
 		if err != nil {
 			return at, noCursor()
 		}
 		at.CreatedAt = time.UnixMicro(micros).UTC()
+		at.StartsAt = at.CreatedAt
 	case store.SortName, store.SortNameDown:
 		at.Name = rest
 	}
-	if reward.CheckText(at.Name) != nil || encodePosition(sort, reward.Promotion{ID: at.ID, Name: at.Name, CreatedAt: at.CreatedAt}) != cursor {
+	if reward.CheckText(at.Name) != nil || encodePosition(sort, reward.Promotion{ID: at.ID, Name: at.Name, CreatedAt: at.CreatedAt, StartsAt: at.StartsAt}) != cursor {
 		return at, noCursor()
 	}
 	return at, nil

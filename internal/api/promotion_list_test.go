@@ -14,9 +14,9 @@ func TestFindPromotions(t *testing.T) {
 	b := setup(t)
 	for _, p := range []struct{ who, body string }{
 		{"kim", `{"id":1,"name":"b","type":"POINT","metadata":{"team":"Growth"}}`},
-		{"lee", `{"id":2,"name":"a 100%","type":"POINT"}`},
+		{"lee", `{"id":2,"name":"a 100%","type":"POINT","startsAt":"2100-01-02T00:00:00Z"}`},
 		{"kim", `{"id":3,"name":"b","type":"POINT"}`},
-		{"kim", `{"id":4,"name":"B: x","type":"POINT","metadata":{"x":"a_b"}}`},
+		{"kim", `{"id":4,"name":"B: x","type":"POINT","startsAt":"2100-01-01T00:00:00Z","metadata":{"x":"a_b"}}`},
 		{"lee", `{"id":5,"name":"b","type":"POINT"}`},
 	} {
 		b.as(t, p.who, "POST", "/v1/promotions", p.body).want(t, http.StatusCreated)
@@ -28,6 +28,7 @@ func TestFindPromotions(t *testing.T) {
 		"sort=name":                        {"4", "2", "1", "3", "5"},
 		"sort=-name":                       {"5", "3", "1", "2", "4"},
 		"sort=createdAt":                   {"1", "2", "3", "4", "5"},
+		"sort=startsAt":                    {"4", "2"},
 		"createdBy=kim":                    {"4", "3", "1"},
 		"createdBy=kim&sort=name":          {"4", "1", "3"},
 		"createdBy=KIM":                    nil,

@@ -76,6 +76,16 @@ func (f *fakeShop) Create(_ context.Context, t reward.CouponTemplate) (coupon.Vi
 	return f.templates[t.ID], nil
 }
 
+func (f *fakeShop) CopyOf(ctx context.Context, id reward.TemplateID, name string, opensAt *time.Time) (reward.CouponTemplate, error) {
+	v, err := f.Get(ctx, id)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	t := v.CouponTemplate
+	t.ID, t.Name, t.OpensAt = 0, name, *opensAt
+	return t, nil
+}
+
 func (f *fakeShop) Get(_ context.Context, id reward.TemplateID) (coupon.View, error) {
 	defer f.lock()()
 	f.gets++

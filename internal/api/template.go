@@ -23,6 +23,7 @@ import (
 // Templates manages coupon templates.
 type Templates interface {
 	Create(ctx context.Context, t reward.CouponTemplate) (coupon.View, error)
+	CopyOf(ctx context.Context, id reward.TemplateID, name string, opensAt *time.Time) (reward.CouponTemplate, error)
 	Get(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	Known(ctx context.Context, id reward.TemplateID) (coupon.View, error)
 	GetMany(ctx context.Context, ids []reward.TemplateID) ([]coupon.View, error)
@@ -43,14 +44,14 @@ const validSecondsMax = int64(reward.TemplateValidMax / time.Second)
 func templateFor(ctx context.Context, v coupon.View) *client.Template {
 	t := templateOf(v)
 	if callerOf(ctx).Role == auth.RoleShopper {
-		t.Metadata, t.AwaitingQuantity = nil, 0
+		t.Metadata, t.Notes, t.AwaitingQuantity = nil, "", 0
 	}
 	return t
 }
 
 func templateOf(v coupon.View) *client.Template {
 	t := &client.Template{
-		ID: v.ID.String(), Name: v.Name, State: templateState(&v, time.Now()), SoldOutAt: timeOf(v.SoldOutAt), Metadata: v.Metadata.Map(), TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
+		ID: v.ID.String(), Name: v.Name, State: templateState(&v, time.Now()), SoldOutAt: timeOf(v.SoldOutAt), Metadata: v.Metadata.Map(), Notes: v.Notes, TotalQuantity: v.TotalQuantity, PerUserLimit: v.PerUserLimit,
 		OpensAt: timeOf(v.OpensAt), ClosesAt: timeOf(v.ClosesAt), ValidForSeconds: int64(v.ValidFor / time.Second), HoldSeconds: int64(v.HoldFor / time.Second),
 		Mode: string(v.Mode), ReissueAfterCancel: v.ReissueAfterCancel, WhenRedisAway: string(v.WhenRedisAway), Path: string(v.Path),
 		Draw: drawOf(&v.Draw), ImportedCodes: importedCodesOf(&v.CouponTemplate), CreatedAt: v.CreatedAt.UTC(), ArchivedAt: timeOf(v.ArchivedAt),
@@ -98,6 +99,7 @@ type CreateTemplate struct {
 	Codes              *client.CodeStyle `json:"codes,omitempty" doc:"Short codes; cannot change. Absent: 26 random letters and digits"`
 	Draw               *CreateDraw       `json:"draw,omitempty" doc:"Draws the order of who enters before opensAt, which it needs"`
 	Metadata           map[string]string `json:"metadata,omitempty" maxProperties:"20" doc:"Keys and values: at most 200 characters"`
+	Notes              string            `json:"notes,omitempty" maxLength:"4000"`
 }
 
 // CreateDraw is the draw of a new template.
@@ -114,7 +116,7 @@ func (b *CreateTemplate) Resolve(huma.Context) []error {
 
 func (b *CreateTemplate) template() (reward.CouponTemplate, []reward.FieldError) {
 	t := reward.CouponTemplate{
-		Name: b.Name, Metadata: reward.NewMetadata(b.Metadata), TotalQuantity: b.TotalQuantity, PerUserLimit: 1, Mode: reward.IssueMode(b.Mode),
+		Name: b.Name, Metadata: reward.NewMetadata(b.Metadata), Notes: b.Notes, TotalQuantity: b.TotalQuantity, PerUserLimit: 1, Mode: reward.IssueMode(b.Mode),
 		ReissueAfterCancel: true, WhenRedisAway: reward.RedisFallback(b.WhenRedisAway),
 	}
 	assign(&t.PerUserLimit, b.PerUserLimit)
@@ -177,6 +179,7 @@ type ChangeTemplate struct {
 	ReissueAfterCancel *bool                         `json:"reissueAfterCancel,omitempty"`
 	WhenRedisAway      *string                       `json:"whenRedisAway,omitempty" enum:"DATABASE,WAIT"`
 	Metadata           web.Clearable[metadataChange] `json:"metadata,omitempty,omitzero" doc:"Sets entries; a null value removes one, null all"`
+	Notes              *string                       `json:"notes,omitempty" maxLength:"4000"`
 }
 
 // Resolve checks what the schema cannot express. Templates.Change checks what depends
@@ -190,7 +193,7 @@ func (b *ChangeTemplate) Resolve(huma.Context) []error {
 
 func (b *ChangeTemplate) params(id reward.TemplateID) rules.TemplateChange {
 	p := rules.TemplateChange{
-		ID: id, Name: b.Name, Metadata: (*reward.MetadataChange)(b.Metadata.Change()), TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
+		ID: id, Name: b.Name, Metadata: (*reward.MetadataChange)(b.Metadata.Change()), Notes: b.Notes, TotalQuantity: b.TotalQuantity, PerUserLimit: b.PerUserLimit,
 		OpensAt: b.OpensAt.Change(), ClosesAt: b.ClosesAt.Change(),
 		Mode: (*reward.IssueMode)(b.Mode), ReissueAfterCancel: b.ReissueAfterCancel, WhenRedisAway: (*reward.RedisFallback)(b.WhenRedisAway),
 	}
@@ -377,6 +380,11 @@ func (a *API) createTemplate(ctx context.Context, in *struct{ Body CreateTemplat
 	if len(wrong) > 0 {
 		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
 	}
+	return a.createTemplateOf(ctx, t)
+}
+
+// createTemplateOf creates a template for the caller, once per idempotency key.
+func (a *API) createTemplateOf(ctx context.Context, t reward.CouponTemplate) (*templateCreatedOutput, error) {
 	t.Authors = t.Authors.Add(actor(ctx))
 	claim := claimOf(ctx)
 	if claim != nil && t.ID == 0 {

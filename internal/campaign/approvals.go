@@ -124,7 +124,7 @@ func (s *Promotions) approvalNeeded(v store.PromotionView, a action) error {
 }
 
 // PausedByLargesse reports whether a promotion is paused until a person resumes it,
-// without a decision of a person.
+// without a decision of a person. Its end was one.
 func PausedByLargesse(v *store.PromotionView, above reward.Limits) bool {
-	return v.Status == reward.Paused && v.PausedBy == "" && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
+	return v.Status == reward.Paused && v.PausedBy == "" && !rules.Ended(&v.Promotion, v.PausedAt) && v.RejectedBy == "" && !rules.AwaitsApproval(v.Promotion, v.Counts, above)
 }

@@ -16,6 +16,7 @@ func CheckChange(c rules.PromotionChange, t reward.PromotionType, now time.Time)
 		c.Name = new("-") // it stays
 	}
 	c.Amount, c.MaxAmount, c.StartsAt = unlessZero(c.Amount), unlessZero(c.MaxAmount), unlessZero(c.StartsAt)
+	c.EndsAt = unlessZero(c.EndsAt)
 	c.RatePerSecond, c.Weight, c.Canary = unlessZero(c.RatePerSecond), unlessZero(c.Weight), unlessZero(c.Canary)
 	as := CreateCommand{PromotionChange: c, Type: string(t)}
 	return as.Check(now) // the store counts the entries of metadata that stay

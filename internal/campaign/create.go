@@ -86,6 +86,10 @@ func (c *CreateCommand) Check(now time.Time) []reward.FieldError {
 	if c.StartsAt != nil && !c.StartsAt.After(now) {
 		refuse("startsAt", "%s has passed; omit it to start the promotion manually", c.StartsAt.UTC().Format(time.RFC3339))
 	}
+	if c.EndsAt != nil && !c.EndsAt.After(now) {
+		refuse("endsAt", "%s has passed; omit it if the promotion has no end", c.EndsAt.UTC().Format(time.RFC3339))
+	}
+	wrong = append(wrong, rules.CheckEnd(valueOf(c.StartsAt), valueOf(c.EndsAt))...)
 	if c.WebhookURL != "" {
 		if err := webhook.CheckURL(c.WebhookURL); err != nil {
 			refuse("webhookUrl", "%v", err)
@@ -94,6 +98,7 @@ func (c *CreateCommand) Check(now time.Time) []reward.FieldError {
 	if c.Metadata != nil {
 		wrong = append(wrong, reward.CheckMetadata(c.Metadata.Apply(""))...)
 	}
+	wrong = append(wrong, reward.CheckNotes(valueOf(c.Notes))...)
 	return wrong
 }
 

@@ -92,9 +92,15 @@ func (s *Promotions) Start(ctx context.Context, id reward.PromotionID) (store.Pr
 	return s.run(ctx, id, actionStart)
 }
 
-// Pause pauses a RUNNING promotion for a person, so that it opens no new call.
-func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
-	return s.move(ctx, id, actionPause, by)
+// Pause pauses a RUNNING promotion for a person, so that it opens no new call. They may
+// give a reason.
+func (s *Promotions) Pause(ctx context.Context, id reward.PromotionID, by, reason string) (store.PromotionView, error) {
+	if reason == "" {
+		reason = "paused by " + reward.Quote(by)
+	} else if wrong := checkReason("reason", reason); len(wrong) > 0 {
+		return store.PromotionView{}, reward.InvalidFields("the pause", wrong)
+	}
+	return s.move(ctx, id, actionPause, by, reason)
 }
 
 // Resume moves a PAUSED promotion to RUNNING. It fails like Start.
@@ -120,12 +126,12 @@ func (s *Promotions) run(ctx context.Context, id reward.PromotionID, a action) (
 			return store.PromotionView{}, err
 		}
 	}
-	return s.move(ctx, id, a, "")
+	return s.move(ctx, id, a, "", "")
 }
 
-// Cancel ends a promotion permanently, without further charges.
-func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
-	return s.move(ctx, id, actionCancel, "")
+// Cancel ends a promotion permanently for a person, without further charges.
+func (s *Promotions) Cancel(ctx context.Context, id reward.PromotionID, by string) (store.PromotionView, error) {
+	return s.move(ctx, id, actionCancel, by, "")
 }
 
 // Close declares that no more targets will come, whatever count was expected.
@@ -152,10 +158,10 @@ func (s *Promotions) Delete(ctx context.Context, id reward.PromotionID) error {
 	return nil
 }
 
-// move changes the status of a promotion. by is who pauses it.
-func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, by string) (store.PromotionView, error) {
+// move changes the status of a promotion. by is who pauses or cancels it.
+func (s *Promotions) move(ctx context.Context, id reward.PromotionID, a action, by, reason string) (store.PromotionView, error) {
 	_, err := s.cfg.Store.PromotionMove(ctx, store.PromotionMoveParams{
-		ID: id, From: a.from, To: a.to, By: by, Reason: "paused by " + reward.Quote(by), ApprovalAbove: s.cfg.ApprovalAbove,
+		ID: id, From: a.from, To: a.to, By: by, Reason: reason, ApprovalAbove: s.cfg.ApprovalAbove,
 		ApprovalPerDay: s.cfg.ApprovalPerDay, Now: time.Now(),
 	})
 	if err != nil {
@@ -185,7 +191,13 @@ func (s *Promotions) explain(ctx context.Context, id reward.PromotionID, a actio
 	if getErr != nil {
 		return errors.Join(err, getErr)
 	}
-	if a.to == reward.Running && slices.Contains(a.from, view.Status) && !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove, time.Now()) {
+	now := time.Now()
+	switch {
+	case a.to != reward.Running || !slices.Contains(a.from, view.Status):
+	case rules.EndsAtOnce(view.Promotion, view.Counts, now):
+		return reward.NewError(reward.KindConflict, reward.CodeIllegalState, "promotion %s ended at %s: set a later endsAt, or none, before %s",
+			id, view.EndsAt.UTC().Format(time.RFC3339), a.name)
+	case !rules.MayRun(view.Promotion, view.Counts, s.cfg.ApprovalAbove, now):
 		if _, err := s.cfg.Store.PromotionAskApproval(ctx, id, s.cfg.ApprovalAbove); err != nil {
 			s.log.Warn("asking for an approval failed", err, "promotion_id", id)
 		}

@@ -77,6 +77,38 @@ func (c *Catalog) Create(ctx context.Context, t reward.CouponTemplate) (View, er
 	return View{CouponTemplate: created, Stock: created.TotalQuantity}, nil
 }
 
+// copyOpens is how long after its creation the copy of a template opens, unless somebody
+// says when: it must not give coupons before people have looked at it.
+const copyOpens = 30 * 24 * time.Hour
+
+// CopyOf returns a template to create with the settings of another one. An empty name is
+// that of the other one, followed by (copy). It opens at opensAt, and its other times keep
+// their distance to that. Coupons, imported codes and notes are not copied.
+func (c *Catalog) CopyOf(ctx context.Context, id reward.TemplateID, name string, opensAt *time.Time) (reward.CouponTemplate, error) {
+	t, err := c.rows.TemplateGet(ctx, id)
+	if err != nil {
+		return reward.CouponTemplate{}, err
+	}
+	was, opens := cmp.Or(t.OpensAt, t.CreatedAt), time.Now().Add(copyOpens).UTC().Truncate(time.Minute)
+	if opensAt != nil {
+		opens = *opensAt
+	}
+	if name == "" {
+		name = reward.CopyName(t.Name)
+	}
+	moved := func(at time.Time) time.Time {
+		if at.IsZero() {
+			return at
+		}
+		return at.Add(opens.Sub(was))
+	}
+	return reward.CouponTemplate{
+		Name: name, Metadata: t.Metadata, TotalQuantity: max(t.TotalQuantity, t.AwaitingQuantity), PerUserLimit: t.PerUserLimit,
+		OpensAt: opens, ClosesAt: moved(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
+		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, Draw: reward.Draw{From: moved(t.Draw.From)},
+	}, nil
+}
+
 // Get returns a template.
 func (c *Catalog) Get(ctx context.Context, id reward.TemplateID) (View, error) {
 	t, err := c.rows.TemplateGet(ctx, id)

@@ -4,12 +4,47 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/largesse/largesse/internal/gate"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
+
+// copied has a template to copy.
+type copied struct {
+	Store
+	of reward.CouponTemplate
+}
+
+func (c *copied) TemplateGet(context.Context, reward.TemplateID) (reward.CouponTemplate, error) {
+	return c.of, nil
+}
+
+// TestCopyOf checks that the times of a copy keep their distance to its opening, and that it
+// does not open at once.
+func TestCopyOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		of := reward.CouponTemplate{
+			ID: 42, Name: "Spring", TotalQuantity: 9, AwaitingQuantity: 20, PerUserLimit: 2, CreatedAt: now, Notes: "n", Live: 3, CodesImported: 4,
+			OpensAt: now.Add(2 * time.Hour), ClosesAt: now.Add(5 * time.Hour), Draw: reward.Draw{State: reward.DrawDone, From: now.Add(time.Hour)},
+		}
+		c := &Catalog{parts: parts{rows: &copied{of: of}}}
+		got, err := c.CopyOf(t.Context(), 42, "", nil)
+		if opens := now.Add(copyOpens); err != nil || got.Name != "Spring (copy)" || got.TotalQuantity != 20 || got.Notes != "" || got.CodesImported != 0 ||
+			!got.OpensAt.Equal(opens) || !got.ClosesAt.Equal(opens.Add(3*time.Hour)) || !got.Draw.From.Equal(opens.Add(-time.Hour)) {
+			t.Errorf("%v, %+v", err, got)
+		}
+		at := now.Add(time.Minute)
+		c = &Catalog{parts: parts{rows: &copied{of: reward.CouponTemplate{Name: "Spring", CreatedAt: now}}}}
+		if got, _ := c.CopyOf(t.Context(), 42, "Summer", &at); got.Name != "Summer" || !got.OpensAt.Equal(at) || !got.ClosesAt.IsZero() || !got.Draw.From.IsZero() {
+			t.Errorf("%+v", got)
+		}
+	})
+}
 
 // numbered has the templates 1 to its value.
 type numbered struct {

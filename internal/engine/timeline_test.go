@@ -99,8 +99,8 @@ func TestRecorder(t *testing.T) {
 		if n != 1 || len(points) != 3 || len(others) != 2 {
 			t.Fatalf("%d writes of %+v and %+v", n, points, others)
 		}
-		for i, want := range []struct{ id, succeeded, waiting int64 }{{0, 9, 11}, {1, 9, 7}, {2, 0, 4}} {
-			if p := points[i]; int64(p.PromotionID) != want.id || p.Succeeded != want.succeeded || p.Waiting != want.waiting || p.Samples != 1 || !p.At.Equal(at) {
+		for i, want := range []struct{ id, succeeded, waiting int64 }{{0, 1, 11}, {1, 1, 7}, {2, 0, 4}} {
+			if p := points[i]; int64(p.PromotionID) != want.id || p.Succeeded != want.succeeded || p.Amount != reward.Amount(9*want.succeeded) || p.Waiting != want.waiting || p.Samples != 1 || !p.At.Equal(at) {
 				t.Errorf("point %+v at %v, want %+v at %v", p, p.At, want, at)
 			}
 		}

@@ -57,6 +57,7 @@ func TestWaits(t *testing.T) {
 		for reason, p := range map[string]reward.Promotion{
 			"a person's": {Status: reward.Paused, PausedBy: "ann", PauseReason: "paused by ann"}, "the provider's": {Status: reward.Paused, PauseReason: "401"}, "running": {Status: reward.Running, PauseReason: "401"},
 			"rejected": {Status: reward.Paused, PauseReason: "rejected", RejectedBy: "kim"}, "not approved": {Status: reward.Paused, PauseReason: "waits", Type: reward.Voucher},
+			"ended": {Status: reward.Paused, PauseReason: "ended", EndsAt: now, PausedAt: now},
 		} {
 			v := &store.PromotionView{Promotion: p}
 			if v.Counts.Payouts[reward.Ready] = 1; reason == "not approved" {

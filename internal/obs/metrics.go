@@ -310,23 +310,23 @@ func (m *Metrics) SpansEnded(result SpanResult, n int) { m.add(spans, n, string(
 // external text, because each value creates a series.
 func (m *Metrics) DeadLettered(reason string, messages int) { m.add(deadLetters, messages, reason) }
 
-// Finished counts payouts by the state in which an outcome of this instance
-// left them.
-func (m *Metrics) Finished(id reward.PromotionID, after reward.State, n int) {
+// Finished counts a payout by the state in which an outcome of this instance left it.
+func (m *Metrics) Finished(id reward.PromotionID, after reward.State, amount reward.Amount) {
 	if m.off() {
 		return
 	}
-	m.add(payouts, n, after.String())
+	m.add(payouts, 1, after.String())
 	m.promotions.add(id, func(s *PromotionSums) {
 		switch after {
 		case reward.Succeeded:
-			s.Succeeded += int64(n)
+			s.Succeeded++
+			s.Amount += amount
 		case reward.Failed:
-			s.Failed += int64(n)
+			s.Failed++
 		case reward.Retrying:
-			s.Retrying += int64(n)
+			s.Retrying++
 		case reward.Unknown:
-			s.Unknown += int64(n)
+			s.Unknown++
 		}
 	})
 }

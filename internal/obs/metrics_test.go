@@ -74,7 +74,9 @@ func useEverything(m *Metrics) {
 	m.PoolStarted()
 	m.PoolIdleStopped()
 	m.DeadLettered(reward.CodePoison, 2)
-	m.Finished(1, reward.Succeeded, 5)
+	for range 5 {
+		m.Finished(1, reward.Succeeded, 7)
+	}
 	m.CallOpened()
 	m.CallOpened()
 	m.CallOpened()

@@ -25,6 +25,7 @@ const LatencyBuckets = len(LatencyBounds) + 1
 type PromotionSums struct {
 	// These count outcomes of charges by the state of the payout after them.
 	Succeeded, Failed, Retrying, Unknown int64
+	Amount                               reward.Amount         // of the succeeded ones
 	CallMillis                           int64                 // sum of the durations of calls to the provider
 	Calls                                [LatencyBuckets]int64 // number of those calls, by duration
 }
@@ -35,6 +36,7 @@ func (a *PromotionSums) Add(b *PromotionSums) {
 	a.Failed += b.Failed
 	a.Retrying += b.Retrying
 	a.Unknown += b.Unknown
+	a.Amount += b.Amount
 	a.CallMillis += b.CallMillis
 	for i := range a.Calls {
 		a.Calls[i] += b.Calls[i]

@@ -14,6 +14,7 @@ func TestTimelineTake(t *testing.T) {
 		t.Errorf("before anything happened: %+v", got)
 	}
 	m.Finished(1, reward.Succeeded, 3)
+	m.Finished(1, reward.Succeeded, 4)
 	m.Finished(1, reward.Failed, 2)
 	m.Finished(2, reward.Retrying, 1)
 	m.Finished(2, reward.Unknown, 4)
@@ -26,13 +27,13 @@ func TestTimelineTake(t *testing.T) {
 	m.CouponsIssued(7, 5)
 	m.CouponsRejected(8, 2)
 	got := m.TimelineTake()
-	want := PromotionSums{Succeeded: 3, Failed: 2, CallMillis: 4 + 3_600_000}
+	want := PromotionSums{Succeeded: 2, Failed: 1, Amount: 7, CallMillis: 4 + 3_600_000}
 	want.Calls[3], want.Calls[LatencyBuckets-1] = 1, 1
 	if *got.Promotions[1] != want {
 		t.Errorf("promotion 1: %+v, want %+v", *got.Promotions[1], want)
 	}
 	want.Add(got.Promotions[2])
-	if want.Retrying != 1 || want.Unknown != 4 || *got.Promotions[0] != want || len(got.Promotions) != 3 {
+	if want.Retrying != 1 || want.Unknown != 1 || *got.Promotions[0] != want || len(got.Promotions) != 3 {
 		t.Errorf("all: %+v, want %+v", *got.Promotions[0], want)
 	}
 	if want := (TemplateSums{Asked: 3, Issued: 6, Refused: 1}); *got.Templates[7] != want {

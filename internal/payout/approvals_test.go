@@ -263,7 +263,7 @@ func (o *office) step(by, name string) {
 			_, err := o.rows.PromotionRegister(o.ctx, []store.Registration{{ID: o.id, Type: o.kind, Started: true}})
 			o.may(err)
 		},
-		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann"); o.may(err) },
+		"pause":  func() { _, err := o.promotions.Pause(o.ctx, o.id, "ann", ""); o.may(err) },
 		"resume": func() { _, err := o.promotions.Resume(o.ctx, o.id); o.may(err) },
 		"close":  func() { _, err := o.promotions.Close(o.ctx, o.id); o.may(err) },
 		"retry":  func() { _, err := o.promotions.RetryFailed(o.ctx, o.id, ""); o.may(err) },

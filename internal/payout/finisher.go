@@ -50,6 +50,7 @@ type Finisher struct {
 type finished struct {
 	item    *pool.Item
 	outcome rules.Outcome
+	amount  reward.Amount // of the payout
 }
 
 func (x finished) promotion() reward.PromotionID { return x.item.Stream.PromotionID }
@@ -114,9 +115,9 @@ func gather(ctx context.Context, from <-chan finished, before []finished) []fini
 }
 
 // finish passes on an outcome. The item is released after the commit.
-func (f *Finisher) finish(it *pool.Item, out rules.Outcome) {
+func (f *Finisher) finish(it *pool.Item, amount reward.Amount, out rules.Outcome) {
 	it.CallEnded()
-	f.work <- finished{it, out}
+	f.work <- finished{it, out, amount}
 }
 
 // ack passes on an entry that needs no outcome: its row is not QUEUED under this dispatch
@@ -238,7 +239,7 @@ func (f *Finisher) commit(ctx context.Context, batch []finished) error {
 		if !r.Changed {
 			continue
 		}
-		f.cfg.Metrics.Finished(b.promotion(), r.State, 1)
+		f.cfg.Metrics.Finished(b.promotion(), r.State, b.amount)
 		if r.State == reward.Retrying {
 			retries = append(retries, retryOf{b, r})
 		}

@@ -30,8 +30,9 @@ const (
 )
 
 // Guard pauses promotions that a person must decide about: those with a bad
-// canary, too many failures, a spent budget, or an amount that needs an approval.
-// It also starts scheduled promotions, and asks for their approval before.
+// canary, too many failures, a spent budget, or an amount that needs an approval, and
+// those that have ended. It also starts scheduled promotions, and asks for their approval
+// before.
 type Guard struct {
 	service.Base
 	*shared
@@ -59,7 +60,7 @@ func newGuard(s *shared) *Guard {
 }
 
 func (g *Guard) run(ctx context.Context) {
-	follow := g.cache.follow(func(*store.PromotionView) bool { return false }) // changes alone
+	follow := g.cache.follow(func(v *store.PromotionView) bool { return v.Status == reward.Running && !v.EndsAt.IsZero() })
 	defer follow.end()
 	startAt, askAt := time.Now(), time.Now()
 	for ctx.Err() == nil {
@@ -82,9 +83,11 @@ func (g *Guard) run(ctx context.Context) {
 	}
 }
 
-// round checks the promotions that have changed, and those of again and waiting.
+// round checks the promotions that have changed, those that will end, and those of again
+// and waiting.
 func (g *Guard) round(ctx context.Context, follow *follower) {
 	due, views := follow.take()
+	maps.Copy(due, follow.wanted)
 	maps.Copy(due, g.again)
 	for id := range g.waiting {
 		due[id] = true
@@ -107,6 +110,9 @@ func (g *Guard) round(ctx context.Context, follow *follower) {
 }
 
 func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
+	if ended, err := g.end(ctx, v); err != nil || ended {
+		return err
+	}
 	if v.CanaryDecided() {
 		return g.judge(ctx, v)
 	}
@@ -123,6 +129,26 @@ func (g *Guard) watch(ctx context.Context, v store.PromotionView) error {
 		return g.pause(ctx, v, fmt.Sprintf("%d of the last %d payouts that ended failed: check their error codes before you resume", failed, of))
 	}
 	return nil
+}
+
+// end pauses a promotion that has ended and has payouts left.
+func (g *Guard) end(ctx context.Context, v store.PromotionView) (bool, error) {
+	if v.EndsAt.IsZero() {
+		return false, nil
+	}
+	now, err := g.rows.clock.earliest(ctx)
+	if err != nil {
+		return false, err
+	}
+	next, ends := rules.End(v.Promotion, v.Counts, now)
+	if !ends {
+		return false, nil
+	}
+	ended, err := g.rows.PromotionEnd(ctx, v.ID)
+	if ended {
+		g.paused(v.ID, next.PauseReason)
+	}
+	return ended, err
 }
 
 // awaitApproval pauses a promotion that needs an approval, unless its authors have enough

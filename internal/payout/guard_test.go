@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/rules"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -231,6 +232,28 @@ func TestGuard(t *testing.T) {
 		if n := p.total(); n != 10 {
 			t.Errorf("a canary of 10 made %d calls", n)
 		}
+	})
+	fixture.OnFakeTime(t, "NothingIsChargedAfterItsEnd", func(t *testing.T) {
+		p := newProvider(nil)
+		s := newStage(t, p)
+		s.createAs(600, func(p *reward.Promotion) { p.EndsAt, p.RatePerSecond = time.Now().Add(10*time.Second), 20 })
+		s.start()
+		time.Sleep(10*time.Second - time.Nanosecond)
+		synctest.Wait()
+		calls := p.total()
+		time.Sleep(time.Second)
+		v := s.view()
+		if calls < 100 || v.Status != reward.Paused || v.PausedBy != "" || !strings.HasPrefix(v.PauseReason, "ended at ") {
+			t.Errorf("%d calls, then %s by %q: %q", calls, v.Status, v.PausedBy, v.PauseReason)
+		}
+		time.Sleep(time.Minute)
+		if n := p.total(); n != calls {
+			t.Errorf("%d calls after its end", n-calls)
+		}
+		fixture.Must(s.store.PromotionChange(t.Context(), rules.PromotionChange{ID: promotion, EndsAt: new(time.Time)}))(t)
+		s.move(reward.Paused, reward.Running)
+		s.until("paid out", paidOut)
+		s.balance(600)
 	})
 	fixture.OnFakeTime(t, "WhatADeadHolderMayHavePaidIsSpent", func(t *testing.T) {
 		p := newProvider(nil)

@@ -203,7 +203,7 @@ func (r *recorder) Handle(_ context.Context, items []*pool.Item) {
 				r.returnToReady(it)
 				return
 			}
-			r.finish(it, rules.Outcome{Ref: reward.Ref{PromotionID: id.PromotionID, TargetID: id.TargetID}, Kind: rules.OutcomePaid})
+			r.finish(it, 0, rules.Outcome{Ref: reward.Ref{PromotionID: id.PromotionID, TargetID: id.TargetID}, Kind: rules.OutcomePaid})
 		}()
 	}
 	for _, p := range r.pools.Pools() {

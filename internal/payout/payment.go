@@ -47,6 +47,7 @@ var (
 	errStale      = errors.New("payout: the view of the promotion is too old")
 	errNotRunning = errors.New("payout: the promotion is not running")
 	errCancelled  = errors.New("payout: the promotion is cancelled")
+	errEnded      = errors.New("payout: the promotion has ended")
 	errLease      = errors.New("payout: the lease does not outlast the call")
 	errLate       = errors.New("payout: the dispatch is too old for a call")
 	errForgotten  = errors.New("payout: the provider may have forgotten the key")
@@ -215,8 +216,21 @@ func (m *payment) mayCharge(ctx context.Context) error {
 		return errForgotten
 	case m.cfg.Direct && m.callableFor(ctx) < 0:
 		return errLate
+	case m.ended(ctx):
+		return errEnded
 	}
 	return m.mayCall()
+}
+
+// ended reports whether the promotion has ended for all that is known of the time of the
+// database. The guard pauses it within a second, and the feeder dispatches it no more.
+func (m *payment) ended(ctx context.Context) bool {
+	v := m.cache.Views()[m.row.PromotionID]
+	if v == nil || v.EndsAt.IsZero() {
+		return false
+	}
+	now, err := m.rows.clock.latest(ctx)
+	return err != nil || rules.Ended(&v.Promotion, now)
 }
 
 // mayCall returns an error if no call must start: the view is too old or shows that the
@@ -323,7 +337,7 @@ func (m *payment) unsent(ctx context.Context, err error) bool {
 	case errors.Is(err, errCancelled):
 		m.finish(rules.OutcomeCancelled)
 		return false
-	case errors.Is(err, errNotRunning) && m.knownAs(reward.Paused), errors.Is(err, errLate):
+	case errors.Is(err, errNotRunning) && m.knownAs(reward.Paused), errors.Is(err, errLate), errors.Is(err, errEnded):
 		m.finisher.returnToReady(m.item)
 		return false
 	case errors.Is(err, errLease):
@@ -479,7 +493,7 @@ func (m *payment) retryLater(ctx context.Context) {
 
 func (m *payment) finish(kind rules.OutcomeKind) {
 	m.outcome.Kind = kind
-	m.finisher.finish(m.item, m.outcome)
+	m.finisher.finish(m.item, m.row.Amount, m.outcome)
 }
 
 // pauseReason says why a response pauses a promotion, and what to do.

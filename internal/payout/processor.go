@@ -108,7 +108,7 @@ func (p *Processor) ProcessStreamMessages(ctx context.Context, items []*pool.Ite
 		case !it.FirstDelivery:
 			p.finisher.returnToReady(it)
 		case status == reward.PromotionCancelled:
-			p.finisher.finish(it, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
+			p.finisher.finish(it, row.Amount, rules.Outcome{Ref: row.Ref(), Kind: rules.OutcomeCancelled})
 		default:
 			due.payments = append(due.payments, &payment{Processor: p, item: it, row: *row, outcome: rules.Outcome{Ref: row.Ref()}})
 		}
@@ -150,7 +150,7 @@ func (p *Processor) bury(ctx context.Context, it *pool.Item, reason, detail stri
 func (p *Processor) poison(ctx context.Context, it *pool.Item, row *reward.Payout) {
 	detail := fmt.Sprintf("%d deliveries in a row ended without an outcome", row.FailedDeliveries+1)
 	if p.storeDeadLetter(ctx, it, reward.CodePoison, detail) {
-		p.finisher.finish(it, rules.Outcome{
+		p.finisher.finish(it, row.Amount, rules.Outcome{
 			Ref: row.Ref(), Kind: rules.OutcomeNoLookup, Code: reward.CodePoison, Message: detail,
 		})
 	}

@@ -28,6 +28,7 @@ type Store interface {
 	PromotionChanges(ctx context.Context, since string) (store.PromotionChanges, error)
 	PromotionComplete(ctx context.Context, id reward.PromotionID, settleAfter time.Duration, now time.Time) (bool, error)
 	PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error)
+	PromotionEnd(ctx context.Context, id reward.PromotionID, now time.Time) (bool, error)
 	PromotionGrant(ctx context.Context, p store.PromotionGrantParams) (bool, error)
 	PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error)
 	PromotionMove(ctx context.Context, p store.PromotionMoveParams) (reward.Promotion, error)
@@ -121,6 +122,15 @@ func (s *flowStore) PromotionDue(ctx context.Context, limit int) ([]store.Promot
 		return nil, err
 	}
 	return s.Store.PromotionDue(ctx, now, limit)
+}
+
+// PromotionEnd pauses promotions that have ended.
+func (s *flowStore) PromotionEnd(ctx context.Context, id reward.PromotionID) (bool, error) {
+	now, err := s.clock.earliest(ctx)
+	if err != nil {
+		return false, err
+	}
+	return s.Store.PromotionEnd(ctx, id, now)
 }
 
 // PromotionComplete ends promotions. It takes no lease of an upload for expired too

@@ -102,6 +102,7 @@ type CouponTemplate struct {
 	ID            TemplateID
 	Name          string
 	Metadata      Metadata
+	Notes         string // what people write down about the template
 	TotalQuantity int64
 	// AwaitingQuantity is a quantity above TotalQuantity that replaces it if somebody
 	// approves who is not among Authors: those who created or changed the template or
@@ -393,6 +394,7 @@ func CheckTemplate(t *CouponTemplate) []FieldError {
 		}
 	}
 	errs = append(errs, CheckMetadata(t.Metadata)...)
+	errs = append(errs, CheckNotes(t.Notes)...)
 	if t.TotalQuantity < 1 || t.TotalQuantity > TemplateQuantityMax {
 		wrong("totalQuantity", "%d is not from 1 to %d", t.TotalQuantity, TemplateQuantityMax)
 	}

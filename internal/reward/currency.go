@@ -87,6 +87,12 @@ func (a Amount) In(code string) string {
 	return text + " " + code
 }
 
+// Decimal returns the amount in major units as a plain number, for files: "1050.50".
+func (a Amount) Decimal(code string) string {
+	digits, _ := CurrencyDigits(code)
+	return a.major(digits, "")
+}
+
 func (a Amount) major(digits int, group string) string {
 	text := strconv.FormatInt(int64(a), 10)
 	sign := ""

@@ -87,6 +87,30 @@ func refuseMetadata(format string, args ...any) []FieldError {
 	return []FieldError{{Field: "metadata", Detail: fmt.Sprintf(format, args...)}}
 }
 
+// NotesMax limits notes about a promotion or a template, in characters.
+const NotesMax = 4000
+
+// inOneLine leaves the line breaks and tabs out of notes.
+var inOneLine = strings.NewReplacer("\r", "", "\n", "", "\t", "")
+
+// CheckNotes returns what is wrong with notes, or nil. They may have several lines.
+func CheckNotes(s string) []FieldError {
+	if n := utf8.RuneCountInString(s); n > NotesMax {
+		return []FieldError{{Field: "notes", Detail: fmt.Sprintf("must have at most %d characters, not %d", NotesMax, n)}}
+	}
+	if err := CheckLabel(inOneLine.Replace(s)); err != nil {
+		return []FieldError{{Field: "notes", Detail: err.Error()}}
+	}
+	return nil
+}
+
+// CopyName returns the name of the copy of a promotion or template, cut if it is too long.
+func CopyName(name string) string {
+	const suffix = " (copy)"
+	text := []rune(name)
+	return string(text[:min(len(text), PromotionNameMax-len(suffix))]) + suffix
+}
+
 // CheckLabel returns an error for a name, description or value of metadata that
 // people could misread: with a control character such as a line break or ESC, a
 // line separator, or a character that changes the direction of the text.

@@ -171,12 +171,17 @@ type Promotion struct {
 	Canary Canary
 	// StartsAt is when a DRAFT starts automatically; zero means manually.
 	StartsAt time.Time
+	// EndsAt is when the promotion stops paying: from then on no payout is dispatched or
+	// charged, and one that has payouts left is paused. Zero means never.
+	EndsAt time.Time
 	// WebhookURL gets a notification when the promotion finishes or Largesse
 	// pauses it; "" means none.
 	WebhookURL string
 	// Metadata is read for single promotions and for pages of the API. It is empty
 	// in the lists of running promotions, which are read often.
 	Metadata Metadata
+	// Notes are what people write down about the promotion. They are read like Metadata.
+	Notes string
 	// Version counts the changes of the settings, from 1.
 	Version int64
 	// CreatedBy and ApprovedBy name persons; "" means none so far.
@@ -201,9 +206,13 @@ type Promotion struct {
 	Closed bool
 	// PausedBy is the person who paused a PAUSED promotion; "" if Largesse did.
 	PausedBy, PauseReason string
-	CreatedAt             time.Time
-	StartedAt             time.Time // zero before the start
-	FinishedAt            time.Time // zero while open
+	PausedAt              time.Time // zero unless PAUSED
+	// CancelledBy is the person who cancelled a CANCELLED promotion.
+	CancelledBy string
+	CancelledAt time.Time // zero unless CANCELLED
+	CreatedAt   time.Time
+	StartedAt   time.Time // zero before the start
+	FinishedAt  time.Time // zero while open
 	// ArchivedAt is when the promotion was archived: it takes no targets any more, and
 	// its payouts are removed. Its counts stay. Zero means that it is not archived.
 	ArchivedAt time.Time

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"math"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 )
@@ -11,6 +12,7 @@ const unbounded = math.MaxInt64
 
 // Allowance decides which rows of one promotion may become QUEUED, up to the capacity:
 //
+//   - Time: none from EndsAt on.
 //   - Approval: while ApprovalNeeded says so, only approved rows.
 //   - Budget: MaxAmount limits what SUCCEEDED, QUEUED, RETRYING and UNKNOWN rows, READY rows
 //     that may have been charged, and the rows taken add up to. No row overtakes the first
@@ -25,12 +27,12 @@ type Allowance struct {
 
 // Allow returns the allowance of promotion p with counts c. flagged is the amount of
 // its READY rows that may have been charged, approvedOnly the result of ApprovalNeeded.
-func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedOnly bool, capacity int64) *Allowance {
+func Allow(p reward.Promotion, c reward.Counts, flagged reward.Amount, approvedOnly bool, capacity int64, now time.Time) *Allowance {
 	a := &Allowance{capacity: capacity, first: unbounded, budget: unbounded}
 	if approvedOnly {
 		a.approved = &p.Approval
 	}
-	if p.Status != reward.Running {
+	if !Runs(&p, now) {
 		a.capacity = 0
 	}
 	if CanaryOpen(p) {
@@ -51,9 +53,9 @@ type Bounds struct {
 
 // BoundsOf returns the bounds of a promotion. An approval beyond the limits above is not
 // needed within them, nor does the budget run out. While a canary is open, there are none.
-func BoundsOf(p reward.Promotion, above reward.Limits) Bounds {
+func BoundsOf(p reward.Promotion, above reward.Limits, now time.Time) Bounds {
 	b := Bounds{Worth: WorthMax(p, above), Committed: unbounded}
-	if p.Status != reward.Running || CanaryOpen(p) {
+	if !Runs(&p, now) || CanaryOpen(p) {
 		b.Worth = -1
 	}
 	if p.MaxAmount > 0 {

@@ -16,7 +16,7 @@ func allowed(p reward.Promotion, c reward.Counts, above reward.Limits, capacity 
 			flagged += r.Amount
 		}
 	}
-	a := Allow(p, c, flagged, ApprovalNeeded(p, c.AmountTotal(), above), capacity)
+	a := Allow(p, c, flagged, ApprovalNeeded(p, c.AmountTotal(), above), capacity, now)
 	var took strings.Builder
 	for _, r := range list {
 		if a.Take(r) {
@@ -47,6 +47,8 @@ func TestWhichRowsMayBeQueued(t *testing.T) {
 	}{
 		"all":                                 {reward.Promotion{}, reward.Limits{}, 9, "1234567"},
 		"paused":                              {reward.Promotion{Status: reward.Paused}, reward.Limits{}, 9, ""},
+		"before its end":                      {reward.Promotion{EndsAt: now.Add(1)}, reward.Limits{}, 9, "1234567"},
+		"from its end on":                     {reward.Promotion{EndsAt: now}, reward.Limits{}, 9, ""},
 		"as many as there is room for":        {reward.Promotion{}, reward.Limits{}, 3, "123"},
 		"no room":                             {reward.Promotion{}, reward.Limits{}, -1, ""},
 		"the budget counts what may be paid":  {reward.Promotion{MaxAmount: 260}, reward.Limits{}, 9, "12"},
@@ -75,8 +77,8 @@ func TestWhichRowsMayBeQueued(t *testing.T) {
 			t.Errorf("%s: rows %q may be queued, want %q", name, got, tt.want)
 		}
 		// Within its bounds, a promotion lets all rows through.
-		if BoundsOf(tt.p, tt.above).Hold(counts) && allowed(tt.p, counts, tt.above, 9, all) != "1234567" {
-			t.Errorf("%s: it is within its bounds %+v, and does not let all through", name, BoundsOf(tt.p, tt.above))
+		if BoundsOf(tt.p, tt.above, now).Hold(counts) && allowed(tt.p, counts, tt.above, 9, all) != "1234567" {
+			t.Errorf("%s: it is within its bounds %+v, and does not let all through", name, BoundsOf(tt.p, tt.above, now))
 		}
 	}
 }

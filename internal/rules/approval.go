@@ -78,11 +78,17 @@ func MayBeStarved(p reward.Promotion, c reward.Counts, above reward.Limits) bool
 	return p.Status == reward.Running && waiting && ApprovalNeeded(p, c.AmountTotal(), above) && !ApprovedLeft(p, c)
 }
 
+// EndsAtOnce reports whether a promotion that starts or resumes would have Ended, and be
+// paused again or never pay.
+func EndsAtOnce(p reward.Promotion, c reward.Counts, now time.Time) bool {
+	return Ended(&p, now) && (p.Status == reward.Draft || c.Undecided() > 0)
+}
+
 // MayRun reports whether a promotion may start or resume. Rows that are QUEUED are
 // charged without another look at their approval, so one whose approval was withdrawn
 // must not.
 func MayRun(p reward.Promotion, c reward.Counts, above reward.Limits, now time.Time) bool {
-	return above.Of(p.Currency) <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c))
+	return !EndsAtOnce(p, c, now) && (above.Of(p.Currency) <= 0 || p.RejectedBy == "" && !StartsEarly(p, c, above, now) && (!ApprovalNeeded(p, c.AmountTotal(), above) || ApprovedLeft(p, c)))
 }
 
 // StartsEarly reports whether a DRAFT runs only with an approval, which is of a start
@@ -187,14 +193,14 @@ func Approve(p reward.Promotion, c reward.Counts, by string, revision int64) (re
 
 // Reject returns promotion p after by has rejected it. That withdraws an approval. A
 // RUNNING promotion becomes PAUSED, and a DRAFT stays one.
-func Reject(p reward.Promotion, by, reason, pauseReason string) (reward.Promotion, error) {
+func Reject(p reward.Promotion, by, reason, pauseReason string, now time.Time) (reward.Promotion, error) {
 	if !approvable(p.Status) {
 		return p, NotAllowed(p)
 	}
 	p = Unapproved(p)
 	p.RejectedBy, p.RejectReason = by, reward.SanitizeText(reason)
 	if p.Status != reward.Draft {
-		p.Status, p.PausedBy, p.PauseReason = reward.Paused, by, reward.SanitizeText(pauseReason)
+		p = paused(p, by, pauseReason, now)
 	}
 	p.Revision++
 	return p, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // Move changes the status of a promotion; one that is not in from is CodeIllegalState.
-// by is who pauses it, or "" for Largesse. It clears StreamDestroyed: a RUNNING
+// by is who pauses or cancels it, or "" for Largesse. It clears StreamDestroyed: a RUNNING
 // promotion may get a stream before its first dispatch.
 func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.PromotionStatus, by, reason string, now time.Time,
 ) (reward.Promotion, error) {
@@ -18,17 +18,60 @@ func Move(p reward.Promotion, from []reward.PromotionStatus, to reward.Promotion
 	if p.Status == reward.Draft && to == reward.Running {
 		p.StartedAt = instant(now)
 	}
-	p.Status, p.PausedBy, p.PauseReason, p.FinishedAt = to, "", "", time.Time{}
+	p = unpaused(p)
+	p.Status, p.FinishedAt = to, time.Time{}
 	switch to {
 	case reward.Running:
 		p.StreamDestroyed = false
 	case reward.Paused:
-		p.PausedBy, p.PauseReason = by, reward.SanitizeText(reason)
+		p = paused(p, by, reason, now)
+	case reward.PromotionCancelled:
+		p.CancelledBy, p.CancelledAt = by, instant(now)
 	case reward.Completed:
 		p.FinishedAt = instant(now)
 	}
 	return p, nil
 }
+
+func paused(p reward.Promotion, by, reason string, now time.Time) reward.Promotion {
+	p.Status, p.PausedBy, p.PauseReason, p.PausedAt = reward.Paused, by, reward.SanitizeText(reason), instant(now)
+	return p
+}
+
+func unpaused(p reward.Promotion) reward.Promotion {
+	p.PausedBy, p.PauseReason, p.PausedAt = "", "", time.Time{}
+	return p
+}
+
+// Ended reports whether the EndsAt of a promotion has come.
+func Ended(p *reward.Promotion, now time.Time) bool {
+	return !p.EndsAt.IsZero() && !now.Before(p.EndsAt)
+}
+
+// Runs reports whether payouts of a promotion may be dispatched.
+func Runs(p *reward.Promotion, now time.Time) bool {
+	return p.Status == reward.Running && !Ended(p, now)
+}
+
+// End pauses a RUNNING promotion that has Ended and has payouts left, and reports whether
+// it did. While payouts are QUEUED alone, it waits: those whose charge is in flight may be
+// the last ones, and the consumers return the others to READY.
+func End(p reward.Promotion, c reward.Counts, now time.Time) (reward.Promotion, bool) {
+	if p.Status != reward.Running || !Ended(&p, now) || c.Payouts[reward.Ready]+c.Payouts[reward.Retrying] == 0 {
+		return p, false
+	}
+	return paused(p, "", "ended at "+shownTime(p.EndsAt)+": to pay the others, set a later endsAt, or none, and resume it", now), true
+}
+
+// CheckEnd returns the error of a promotion that would end before it starts, or nil.
+func CheckEnd(startsAt, endsAt time.Time) []reward.FieldError {
+	if startsAt.IsZero() || endsAt.IsZero() || endsAt.After(startsAt) {
+		return nil
+	}
+	return []reward.FieldError{{Field: "endsAt", Detail: "must be after startsAt, " + shownTime(startsAt)}}
+}
+
+func shownTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // NotAllowed returns the error for a status that does not allow a change.
 func NotAllowed(p reward.Promotion) error {
@@ -85,13 +128,13 @@ func Complete(p reward.Promotion, c reward.Counts, b Blockers, now time.Time) (r
 // Judge ends the canary of a RUNNING promotion if it is decided, and reports whether it
 // did. A bad one pauses the promotion. It counts as judged too, so a resume pays the
 // others.
-func Judge(p reward.Promotion, c reward.Counts, reason string) (reward.Promotion, bool) {
+func Judge(p reward.Promotion, c reward.Counts, reason string, now time.Time) (reward.Promotion, bool) {
 	if p.Status != reward.Running || !CanaryDecided(p, c) {
 		return p, false
 	}
 	p.Canary.Judged = true
 	if !CanaryGood(p, c) {
-		p.Status, p.PauseReason = reward.Paused, reward.SanitizeText(reason)
+		p = paused(p, "", reason, now)
 	}
 	return p, true
 }

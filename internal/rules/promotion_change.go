@@ -17,6 +17,8 @@ type PromotionChange struct {
 	MaxAmount     *reward.Amount
 	MaxRetries    *int
 	Metadata      *reward.MetadataChange
+	EndsAt        *time.Time
+	Notes         *string
 
 	// The remaining fields can change only while the promotion is a DRAFT.
 	Amount      *reward.Amount
@@ -32,9 +34,16 @@ type PromotionChange struct {
 }
 
 // Empty reports whether the change names no field.
-func (c *PromotionChange) Empty() bool {
-	return c.Name == nil && c.RatePerSecond == nil && c.Weight == nil && c.MaxAmount == nil && c.MaxRetries == nil && c.Metadata == nil &&
-		len(c.draftFields()) == 0
+func (c *PromotionChange) Empty() bool { return c.Notes == nil && !c.settings() }
+
+// NotesOnly reports whether the change names Notes alone. Who only writes notes decides
+// nothing: they become no author, and a rejection stays.
+func (c *PromotionChange) NotesOnly() bool { return c.Notes != nil && !c.settings() }
+
+// settings reports whether the change names a field other than Notes.
+func (c *PromotionChange) settings() bool {
+	return c.Name != nil || c.RatePerSecond != nil || c.Weight != nil || c.MaxAmount != nil || c.MaxRetries != nil || c.Metadata != nil ||
+		c.EndsAt != nil || len(c.draftFields()) > 0
 }
 
 // draftFields returns the errors of the fields that only a DRAFT may change.
@@ -60,7 +69,8 @@ func (c *PromotionChange) Voids(from, to reward.Promotion) bool {
 		widens(from.MaxAmount, to.MaxAmount) || widens(from.RatePerSecond, to.RatePerSecond) ||
 		widens(from.Canary.Targets, to.Canary.Targets) ||
 		from.Canary.Targets > 0 && to.Canary.MaxFailureRate > from.Canary.MaxFailureRate ||
-		!from.StartsAt.IsZero() && to.StartsAt.Before(from.StartsAt)
+		!from.StartsAt.IsZero() && to.StartsAt.Before(from.StartsAt) ||
+		!from.EndsAt.IsZero() && (to.EndsAt.IsZero() || to.EndsAt.After(from.EndsAt))
 }
 
 // widens reports whether a limit is raised or removed. Zero means no limit.
@@ -105,8 +115,14 @@ func (c *PromotionChange) Apply(p reward.Promotion, counts reward.Counts, flagge
 	}
 	from := p
 	c.Set(&p)
-	p.StartsAt, p.Weight = instant(p.StartsAt), max(p.Weight, 1)
+	p.StartsAt, p.EndsAt, p.Weight = instant(p.StartsAt), instant(p.EndsAt), max(p.Weight, 1)
+	if fields := CheckEnd(p.StartsAt, p.EndsAt); len(fields) > 0 {
+		return p, reward.InvalidFields("the promotion", fields)
+	}
 	p.Version++
+	if c.NotesOnly() {
+		return p, nil
+	}
 	p.Revision++
 	p.RejectedBy, p.RejectReason = "", ""
 	if c.Voids(from, p) {
@@ -128,6 +144,8 @@ func (c *PromotionChange) Set(p *reward.Promotion) {
 	set(&p.Weight, c.Weight)
 	set(&p.MaxAmount, c.MaxAmount)
 	set(&p.MaxRetries, c.MaxRetries)
+	set(&p.EndsAt, c.EndsAt)
+	set(&p.Notes, c.Notes)
 	if c.Metadata != nil {
 		p.Metadata = c.Metadata.Apply(p.Metadata)
 	}

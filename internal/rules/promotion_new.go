@@ -26,7 +26,7 @@ func settingsOf(p reward.Promotion) reward.Promotion {
 		MaxRetries: p.MaxRetries, ConsumersPerInstance: p.ConsumersPerInstance, RatePerSecond: p.RatePerSecond,
 		Weight: max(p.Weight, 1), MaxAmount: p.MaxAmount,
 		Canary:   reward.Canary{Targets: p.Canary.Targets, MaxFailureRate: p.Canary.MaxFailureRate},
-		StartsAt: instant(p.StartsAt), WebhookURL: p.WebhookURL, Metadata: p.Metadata, CreatedBy: p.CreatedBy,
+		StartsAt: instant(p.StartsAt), EndsAt: instant(p.EndsAt), WebhookURL: p.WebhookURL, Metadata: p.Metadata, Notes: p.Notes, CreatedBy: p.CreatedBy,
 	}
 }
 

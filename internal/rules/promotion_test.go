@@ -25,7 +25,7 @@ func TestMove(t *testing.T) {
 	began, ended := now.Add(-time.Hour), now.Add(-time.Minute)
 	for _, from := range allStatuses {
 		for _, to := range allStatuses {
-			was := reward.Promotion{ID: 1, Status: from, PausedBy: "ann", PauseReason: "because", StartedAt: began, FinishedAt: ended, StreamDestroyed: true}
+			was := reward.Promotion{ID: 1, Status: from, PausedBy: "ann", PauseReason: "because", PausedAt: began, StartedAt: began, FinishedAt: ended, StreamDestroyed: true}
 			if _, err := Move(was, []reward.PromotionStatus{"", to}, to, "", "", now); from != to && !reward.HasCode(err, reward.CodeIllegalState) {
 				t.Errorf("a move from %s, which is not allowed: %v", from, err)
 			}
@@ -36,7 +36,9 @@ func TestMove(t *testing.T) {
 					want.StartedAt = now
 				}
 			case reward.Paused:
-				want.PausedBy, want.PauseReason = "mia", "new"
+				want.PausedBy, want.PauseReason, want.PausedAt = "mia", "new", now
+			case reward.PromotionCancelled:
+				want.CancelledBy, want.CancelledAt = "mia", now
 			case reward.Completed:
 				want.FinishedAt = now
 			}
@@ -239,11 +241,40 @@ func TestJudge(t *testing.T) {
 			if judged {
 				want.Status, want.Canary.Judged = test.want, true
 				if test.want == reward.Paused {
-					want.PauseReason = "bad"
+					want.PauseReason, want.PausedAt = "bad", now
 				}
 			}
-			if got, did := Judge(p, countsOf(test.counts), "bad\x00"); got != want || did != judged {
+			if got, did := Judge(p, countsOf(test.counts), "bad\x00", now); got != want || did != judged {
 				t.Errorf("%s, %s: %v, %+v, want %+v", name, status, did, got, want)
+			}
+		}
+	}
+}
+
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	left := countsOf(map[reward.State]int64{reward.Ready: 1, reward.Queued: 1})
+	for name, test := range map[string]struct {
+		endsAt time.Time
+		counts reward.Counts
+		ends   bool
+	}{
+		"READY":    {now, left, true},
+		"RETRYING": {now.Add(-time.Hour), countsOf(map[reward.State]int64{reward.Retrying: 1}), true},
+		"before":   {now.Add(1), left, false},
+		"no end":   {time.Time{}, left, false},
+		"QUEUED":   {now, countsOf(map[reward.State]int64{reward.Queued: 1, reward.Unknown: 1}), false},
+		"nothing":  {now, reward.Counts{}, false},
+	} {
+		for _, status := range allStatuses {
+			p := reward.Promotion{Status: status, EndsAt: test.endsAt}
+			got, ended := End(p, test.counts, now)
+			if ended != (test.ends && status == reward.Running) || ended != (got != p) || ended && (got.Status != reward.Paused || got.PausedAt != now) {
+				t.Errorf("%s, %s: %v, %+v", name, status, ended, got)
+			}
+			undecided := test.counts.Undecided() > 0
+			if may := MayRun(p, test.counts, reward.Limits{}, now); may != (!Ended(&p, now) || status != reward.Draft && !undecided) {
+				t.Errorf("%s, %s: it may run: %v", name, status, may)
 			}
 		}
 	}
@@ -265,12 +296,13 @@ func TestApproveAndReject(t *testing.T) {
 		rejected.Approval = reward.Approval{Round: 2, Unvalued: 3, Granted: was.Approval.Granted}
 		if status != reward.Draft {
 			rejected.Status, rejected.PausedBy, rejected.PauseReason = reward.Paused, "lee", "rejected"
+			rejected.PausedAt = now
 		}
 		got, err := Approve(was, c, "lee", 7)
 		if allowed && (err != nil || got != approved) || !allowed && !reward.HasCode(err, reward.CodeIllegalState) {
 			t.Errorf("%s approved: %v\n%s", status, err, cmp.Diff(approved, got))
 		}
-		got, err = Reject(was, "lee", "why\x00", "rejected\x00")
+		got, err = Reject(was, "lee", "why\x00", "rejected\x00", now)
 		if allowed && (err != nil || got != rejected) || !allowed && !reward.HasCode(err, reward.CodeIllegalState) {
 			t.Errorf("%s rejected: %v\n%s", status, err, cmp.Diff(rejected, got))
 		}

@@ -97,7 +97,7 @@ func TestCancelledPromotionsPayNobody(t *testing.T) {
 		if CheckRetry(1, p.Status) == nil {
 			t.Error("a CANCELLED promotion allows a retry")
 		}
-		if Allow(p, reward.Counts{}, 0, false, 9).Take(r) {
+		if Allow(p, reward.Counts{}, 0, false, 9, now).Take(r) {
 			t.Errorf("%+v may be dispatched in a CANCELLED promotion", r)
 		}
 	})

@@ -21,7 +21,7 @@ func PromotionTag(p reward.Promotion) string {
 // Progress does not change it, except for an import of codes while a quantity waits.
 func TemplateTag(t *reward.CouponTemplate) string {
 	settings := []any{
-		int64(t.ID), t.CreatedAt, t.Name, string(t.Metadata), t.TotalQuantity, t.PerUserLimit, t.OpensAt, t.ClosesAt, t.ValidFor, t.HoldFor,
+		int64(t.ID), t.CreatedAt, t.Name, string(t.Metadata), t.Notes, t.TotalQuantity, t.PerUserLimit, t.OpensAt, t.ClosesAt, t.ValidFor, t.HoldFor,
 		string(t.Mode), t.ReissueAfterCancel, string(t.WhenRedisAway),
 	}
 	if t.AwaitsApproval() { // an approval is of this quantity, with the codes that were there

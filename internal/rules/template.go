@@ -12,7 +12,7 @@ import (
 // ignored. A template that breaks a rule is CodeInvalid.
 func NewTemplate(t reward.CouponTemplate) (reward.CouponTemplate, error) {
 	made := reward.CouponTemplate{
-		ID: t.ID, Name: t.Name, Metadata: t.Metadata, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
+		ID: t.ID, Name: t.Name, Metadata: t.Metadata, Notes: t.Notes, TotalQuantity: t.TotalQuantity, PerUserLimit: t.PerUserLimit,
 		OpensAt: instant(t.OpensAt), ClosesAt: instant(t.ClosesAt), ValidFor: t.ValidFor, HoldFor: t.HoldFor, Mode: t.Mode,
 		ReissueAfterCancel: t.ReissueAfterCancel, WhenRedisAway: t.WhenRedisAway, Codes: t.Codes, CreatedAt: instant(t.CreatedAt),
 		Path: reward.PathGate, AwaitingQuantity: t.AwaitingQuantity, Authors: t.Authors,
@@ -50,6 +50,7 @@ type TemplateChange struct {
 	ID                 reward.TemplateID
 	Name               *string
 	Metadata           *reward.MetadataChange
+	Notes              *string
 	TotalQuantity      *int64
 	PerUserLimit       *int
 	OpensAt, ClosesAt  *time.Time // zero means none
@@ -77,9 +78,12 @@ type TemplateChange struct {
 type Shrunk struct{ Generation, Grants, Granted int64 }
 
 // Empty reports whether the change names no field.
-func (c *TemplateChange) Empty() bool {
-	return c.Name == nil && c.Metadata == nil && c.TotalQuantity == nil && c.PerUserLimit == nil && c.OpensAt == nil && c.ClosesAt == nil &&
-		c.ValidFor == nil && c.HoldFor == nil && c.Mode == nil && c.ReissueAfterCancel == nil && c.WhenRedisAway == nil
+func (c *TemplateChange) Empty() bool { return c.Notes == nil && !c.settings() }
+
+// settings reports whether the change names a field other than Notes.
+func (c *TemplateChange) settings() bool {
+	return c.Name != nil || c.Metadata != nil || c.TotalQuantity != nil || c.PerUserLimit != nil || c.OpensAt != nil || c.ClosesAt != nil ||
+		c.ValidFor != nil || c.HoldFor != nil || c.Mode != nil || c.ReissueAfterCancel != nil || c.WhenRedisAway != nil
 }
 
 // Apply returns template t with the change. A result that breaks a rule is
@@ -95,6 +99,7 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	if c.Metadata != nil {
 		t.Metadata = c.Metadata.Apply(t.Metadata)
 	}
+	set(&t.Notes, c.Notes)
 	set(&t.TotalQuantity, c.TotalQuantity)
 	set(&t.PerUserLimit, c.PerUserLimit)
 	set(&t.OpensAt, c.OpensAt)
@@ -119,7 +124,9 @@ func (c *TemplateChange) Apply(t reward.CouponTemplate) (reward.CouponTemplate, 
 	if c.TotalQuantity != nil {
 		LimitQuantity(&t, inForce, c.CodesAbove)
 	}
-	t.Authors = t.Authors.Add(c.By)
+	if c.Notes == nil || c.settings() { // who only writes notes is no author
+		t.Authors = t.Authors.Add(c.By)
+	}
 	return t, nil
 }
 

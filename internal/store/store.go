@@ -114,7 +114,7 @@ type PromotionListParams struct {
 	CreatedBefore time.Time // before this time
 	Sort          PromotionSort
 	// Last is the last promotion of the previous page. ID 0 starts at the first
-	// page. Name and CreatedAt are needed if Sort orders by them.
+	// page. Name, CreatedAt and StartsAt are needed if Sort orders by them.
 	Last PromotionPosition
 	// AwaitingApproval selects promotions for which rules.AwaitsApproval holds with
 	// ApprovalAbove, the setting approval.above.
@@ -127,6 +127,7 @@ type PromotionPosition struct {
 	ID        reward.PromotionID
 	Name      string
 	CreatedAt time.Time
+	StartsAt  time.Time
 }
 
 // PromotionSort is an order of promotions. Those that are equal by it are ordered
@@ -141,6 +142,8 @@ const (
 	SortCreated     PromotionSort = "createdAt"
 	SortNameDown    PromotionSort = "-name"
 	SortName        PromotionSort = "name"
+	// SortStarts has only DRAFTs with a StartsAt, the soonest first.
+	SortStarts PromotionSort = "startsAt"
 )
 
 // PromotionMoveParams is a change of status.
@@ -148,7 +151,8 @@ type PromotionMoveParams struct {
 	ID   reward.PromotionID
 	From []reward.PromotionStatus // the statuses that allow the change
 	To   reward.PromotionStatus
-	// By and Reason become PausedBy and PauseReason if To is PAUSED.
+	// By and Reason become PausedBy and PauseReason if To is PAUSED. By becomes
+	// CancelledBy if To is CANCELLED.
 	By, Reason string
 	// Event is recorded for the promotion's webhook in the same transaction, if
 	// the promotion has one. Empty records nothing.

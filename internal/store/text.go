@@ -71,6 +71,7 @@ func CheckPromotion(p reward.Promotion) error {
 		{"voucher code", p.VoucherCode},
 		{"currency", p.Currency},
 		{"metadata", string(p.Metadata)},
+		{"notes", p.Notes},
 		{"webhook URL", p.WebhookURL},
 		{"creator", p.CreatedBy},
 	})

@@ -161,7 +161,7 @@ func (t *Tables) PromotionReject(ctx context.Context, p store.PromotionRejectPar
 		return reward.Promotion{}, err
 	}
 	v, _, err := t.changePromotion(ctx, "reject a promotion", p.ID, func(v store.PromotionView) (promotionChange, error) {
-		next, err := rules.Reject(v.Promotion, p.By, p.Reason, p.PauseReason)
+		next, err := rules.Reject(v.Promotion, p.By, p.Reason, p.PauseReason, p.Now)
 		return promotionChange{next: next}, err
 	})
 	return v.Promotion, err

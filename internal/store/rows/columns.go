@@ -18,13 +18,14 @@ p.error_message, p.updated_at, p.trace`
 m.consumers_per_instance, m.rate_per_second, m.weight, m.max_amount, m.canary_targets, m.canary_max_failure_rate,
 m.canary_dispatched, m.canary_judged, m.starts_at, m.webhook_url, m.created_by, m.approved_by, m.approval_round, m.approved_rounds,
 m.unvalued_rounds, m.approved_amount, m.approved_count, m.day_granted, m.rejected_by, m.reject_reason, m.revision, m.asked_revision, m.registered, m.expected_count,
-m.closed, m.paused_by, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version, m.archived_at`
+m.closed, m.paused_by, m.pause_reason, m.created_at, m.started_at, m.finished_at, m.last_dispatched_at, m.stream_gone, m.version, m.archived_at,
+ m.ends_at, m.paused_at, m.cancelled_by, m.cancelled_at`
 
 	TemplateColumns = `t.id, t.name, t.total_quantity, t.per_user_limit, t.opens_at, t.closes_at, t.valid_for, t.mode, t.reissue,
 t.when_redis_away, t.draw_state, t.draw_from, t.draw_seed, t.draw_list, t.created_at, t.generation, t.settled, t.version, t.live,
 t.issued_total, t.path, t.epoch, t.owner, t.fence, t.base, t.floor, t.granted,
 t.used, t.grants, t.hold_seconds, t.code_prefix, t.code_length, t.code_alphabet,
-t.codes_imported, t.codes_returned, t.metadata, t.archived_at, t.awaiting_quantity, t.authors`
+t.codes_imported, t.codes_returned, t.metadata, t.archived_at, t.awaiting_quantity, t.authors, t.notes`
 
 	// Nobody sees the code of a coupon before it is confirmed.
 	couponColumns = `c.id, CASE WHEN c.held_until IS NULL THEN c.code ELSE '' END, c.template_id, c.user_id, c.generation, c.ticket, c.status, c.issued_at, c.used_at,

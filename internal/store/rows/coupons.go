@@ -23,12 +23,12 @@ func (t *Tables) TemplateCreate(ctx context.Context, c reward.CouponTemplate) (r
 	}
 	inserted, err := t.change(ctx, "create a coupon template", `INSERT INTO coupon_templates (id, name, total_quantity, per_user_limit,
   opens_at, closes_at, valid_for, mode, reissue, when_redis_away, draw_state, draw_from, draw_seed, created_at, hold_seconds,
-  code_prefix, code_length, code_alphabet, metadata, awaiting_quantity, authors)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) ON CONFLICT (id) DO NOTHING RETURNING id`,
+  code_prefix, code_length, code_alphabet, metadata, awaiting_quantity, authors, notes)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) ON CONFLICT (id) DO NOTHING RETURNING id`,
 		int64(made.ID), made.Name, made.TotalQuantity, made.PerUserLimit, orNull(made.OpensAt), orNull(made.ClosesAt),
 		int64(made.ValidFor/time.Second), string(made.Mode), made.ReissueAfterCancel, string(made.WhenRedisAway),
 		string(made.Draw.State), orNull(made.Draw.From), made.Draw.Seed, made.CreatedAt, int64(made.HoldFor/time.Second), made.Codes.Prefix, made.Codes.Length, made.Codes.Alphabet,
-		string(made.Metadata), made.AwaitingQuantity, string(made.Authors))
+		string(made.Metadata), made.AwaitingQuantity, string(made.Authors), made.Notes)
 	switch {
 	case err != nil:
 		return reward.CouponTemplate{}, err

@@ -81,8 +81,8 @@ func (t *Tables) within(id reward.PromotionID, b rules.Bounds) Statement {
 	return Statement{SQL: t.db.text(withinBounds), Args: []any{int64(id), int64(b.Worth), int64(b.Committed)}, Must: true}
 }
 
-// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED, each
-// with the next dispatch number. It returns them as they are afterwards. It
+// PayoutDispatch moves due payouts of one RUNNING promotion to QUEUED before its EndsAt,
+// each with the next dispatch number. It returns them as they are afterwards. It
 // also updates the promotion's LastDispatchedAt and StreamDestroyed.
 //
 // It moves at most Limit rows, and at most MaxLen minus the rows that are
@@ -111,12 +111,12 @@ func (t *Tables) PayoutDispatch(ctx context.Context, p store.PayoutDispatchParam
 	err = whileStale(what, func() error {
 		queued = nil
 		found, err := list(ctx, t.db.Read, what, scanView, ViewsOf, []reward.PromotionID{p.PromotionID})
-		if err != nil || len(found) == 0 || found[0].Status != reward.Running {
+		if err != nil || len(found) == 0 || !rules.Runs(&found[0].Promotion, p.Now) {
 			return err
 		}
 		v, read := &found[0], readOf(&found[0].Promotion)
 		q := Queueing{PayoutDispatchParams: p}
-		b := rules.BoundsOf(v.Promotion, p.ApprovalAbove)
+		b := rules.BoundsOf(v.Promotion, p.ApprovalAbove, p.Now)
 		within := t.within(v.ID, b)
 		if !b.Hold(v.Counts) {
 			read.CanaryDispatched, q.Canary = &v.Canary.Dispatched, rules.CanaryOpen(v.Promotion)
@@ -207,7 +207,7 @@ func (t *Tables) allowed(ctx context.Context, what string, v *store.PromotionVie
 			return nil, Statement{}, err
 		}
 	}
-	allowed := rules.Allow(m, v.Counts, flagged, approvedOnly, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]))
+	allowed := rules.Allow(m, v.Counts, flagged, approvedOnly, min(int64(p.Limit), int64(p.MaxLen)-v.Counts.Payouts[reward.Queued]), p.Now)
 	if allowed.Capacity() == 0 || rounds == 0 {
 		return nil, Statement{}, nil
 	}

@@ -68,7 +68,10 @@ func (t *Tables) PromotionChange(ctx context.Context, c rules.PromotionChange) (
 		if err == nil {
 			err = store.CheckPromotion(next)
 		}
-		change := promotionChange{next: next, author: c.By}
+		change := promotionChange{next: next}
+		if !c.NotesOnly() {
+			change.author = c.By
+		}
 		budget, currency := next.MaxAmount != v.MaxAmount && next.MaxAmount > 0, next.Currency != v.Currency && v.Currency != ""
 		if budget || currency {
 			spentMax, worthMax := int64(math.MaxInt64), int64(math.MaxInt64)
@@ -137,7 +140,7 @@ func (c *promotionChange) expect(sql string, v store.PromotionView, states []rew
 func (t *Tables) PromotionJudge(ctx context.Context, p store.PromotionJudgeParams) (reward.PromotionStatus, bool, error) {
 	v, judged, err := t.changePromotion(ctx, "judge a canary", p.ID, func(v store.PromotionView) (promotionChange, error) {
 		c := promotionChange{at: p.Now}
-		c.next, _ = rules.Judge(v.Promotion, v.Counts, p.Reason)
+		c.next, _ = rules.Judge(v.Promotion, v.Counts, p.Reason, p.Now)
 		if c.next.Status == reward.Paused && v.Status != reward.Paused {
 			c.event = p.Event
 		}
@@ -145,6 +148,16 @@ func (t *Tables) PromotionJudge(ctx context.Context, p store.PromotionJudgeParam
 		return c, nil
 	})
 	return v.Status, judged, err
+}
+
+// PromotionEnd pauses a promotion by rules.End, and reports whether it did. Counts that
+// change meanwhile are as those of a moment later: a resume finds what is left.
+func (t *Tables) PromotionEnd(ctx context.Context, id reward.PromotionID, now time.Time) (bool, error) {
+	_, ended, err := t.changePromotion(ctx, "end a promotion", id, func(v store.PromotionView) (promotionChange, error) {
+		next, _ := rules.End(v.Promotion, v.Counts, now)
+		return promotionChange{next: next}, nil
+	})
+	return ended, err
 }
 
 const (

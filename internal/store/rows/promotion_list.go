@@ -46,8 +46,12 @@ func (d Dialect) promotionPage(p store.PromotionListParams) (sql string, args []
 		where, order = append(where, "m.id > "+arg(int64(p.Last.ID))), "m.id"
 	default:
 		column, last := "m.created_at", any(p.Last.CreatedAt)
-		if p.Sort == store.SortName || p.Sort == store.SortNameDown {
+		switch p.Sort {
+		case store.SortName, store.SortNameDown:
 			column, last = "m.name"+d.ByBytes, p.Last.Name
+		case store.SortStarts:
+			column, last = "m.starts_at", p.Last.StartsAt
+			where = append(where, "m.status = 'DRAFT' AND m.starts_at IS NOT NULL")
 		}
 		if p.Last.ID > 0 {
 			where = append(where, "("+column+", m.id) "+compare+" ("+arg(last)+", "+arg(int64(p.Last.ID))+")")

@@ -102,7 +102,7 @@ func (t *Tables) writePromotion(ctx context.Context, what string, was *reward.Pr
 var ruledColumns = strings.Fields(`name status amount voucher_code currency max_retries consumers_per_instance rate_per_second weight
 max_amount canary_targets canary_max_failure_rate canary_judged starts_at webhook_url created_by approved_by approval_round
 approved_rounds approved_amount approved_count day_granted rejected_by reject_reason revision asked_revision registered expected_count closed
-paused_by pause_reason started_at finished_at stream_gone version`)
+paused_by pause_reason started_at finished_at stream_gone version ends_at paused_at cancelled_by cancelled_at`)
 
 // ruled returns the values of ruledColumns.
 func ruled(p *reward.Promotion) []any {
@@ -111,6 +111,7 @@ func ruled(p *reward.Promotion) []any {
 		int64(p.MaxAmount), p.Canary.Targets, p.Canary.MaxFailureRate, p.Canary.Judged, orNull(p.StartsAt), p.WebhookURL, p.CreatedBy, p.ApprovedBy, p.Approval.Round,
 		p.Approval.Rounds, int64(p.Approval.Amount), p.Approval.Count, (*int64)(p.Approval.Granted), p.RejectedBy, p.RejectReason, p.Revision, p.AskedRevision, p.Registered, p.ExpectedCount, p.Closed,
 		p.PausedBy, p.PauseReason, orNull(p.StartedAt), orNull(p.FinishedAt), p.StreamDestroyed, p.Version,
+		orNull(p.EndsAt), orNull(p.PausedAt), p.CancelledBy, orNull(p.CancelledAt),
 	}
 }
 
@@ -141,7 +142,7 @@ var (
 
 const (
 	// describePromotion writes what is only shown and searched. The version changes with it.
-	describePromotion = `UPDATE promotions SET metadata = $2, search = $3 WHERE id = $1`
+	describePromotion = `UPDATE promotions SET metadata = $2, search = $3, notes = $4 WHERE id = $1`
 
 	insertCounts = `INSERT INTO summaries (promotion_id, summary_id) VALUES ($1, 0) ON CONFLICT DO NOTHING`
 	lockCounts   = `SELECT promotion_id FROM summaries WHERE promotion_id = $1 AND summary_id = 0 :lock_row`
@@ -162,10 +163,10 @@ func insertion(p *reward.Promotion, must bool) []Statement {
 
 // described returns the statement that writes a new description, if there is one.
 func described(was, next *reward.Promotion) []Statement {
-	if was.Metadata == next.Metadata && was.Name == next.Name {
+	if was.Metadata == next.Metadata && was.Name == next.Name && was.Notes == next.Notes {
 		return nil
 	}
-	return []Statement{{SQL: describePromotion, Args: []any{int64(next.ID), string(next.Metadata), reward.SearchText(next)}}}
+	return []Statement{{SQL: describePromotion, Args: []any{int64(next.ID), string(next.Metadata), reward.SearchText(next), next.Notes}}}
 }
 
 const (

@@ -17,6 +17,7 @@ func ScanPromotion(scan Scan, p *reward.Promotion, more ...any) error {
 		&p.Canary.Dispatched, &p.Canary.Judged, (*at)(&p.StartsAt), &p.WebhookURL, &p.CreatedBy, &p.ApprovedBy, &p.Approval.Round, &p.Approval.Rounds,
 		&p.Approval.Unvalued, (*int64)(&p.Approval.Amount), &p.Approval.Count, &p.Approval.Granted, &p.RejectedBy, &p.RejectReason, &p.Revision, &p.AskedRevision, &p.Registered, &p.ExpectedCount,
 		&p.Closed, &p.PausedBy, &p.PauseReason, (*at)(&p.CreatedAt), (*at)(&p.StartedAt), (*at)(&p.FinishedAt), (*at)(&p.LastDispatchedAt), &p.StreamDestroyed, &p.Version, (*at)(&p.ArchivedAt),
+		(*at)(&p.EndsAt), (*at)(&p.PausedAt), &p.CancelledBy, (*at)(&p.CancelledAt),
 	}, more...)...)
 }
 
@@ -27,9 +28,9 @@ func ScanView(scan Scan, v *store.PromotionView, more ...any) error {
 
 func scanView(scan Scan, v *store.PromotionView) error { return ScanView(scan, v) }
 
-// scanDetails reads ViewColumns and the metadata.
+// scanDetails reads detailColumns.
 func scanDetails(scan Scan, v *store.PromotionView) error {
-	return ScanView(scan, v, (*string)(&v.Metadata))
+	return ScanView(scan, v, (*string)(&v.Metadata), &v.Notes)
 }
 
 const joinCounts = `promotions m JOIN summaries s ON s.promotion_id = m.id AND s.summary_id = 0`
@@ -37,7 +38,7 @@ const joinCounts = `promotions m JOIN summaries s ON s.promotion_id = m.id AND s
 var (
 	// ViewColumns are those of promotions m and their counts s. ScanView scans them.
 	ViewColumns   = PromotionColumns + `, ` + countsSQL
-	detailColumns = ViewColumns + `, m.metadata`
+	detailColumns = ViewColumns + `, m.metadata, m.notes`
 
 	// ViewSQL reads promotions m with their counts s.
 	ViewSQL = `SELECT ` + ViewColumns + ` FROM ` + joinCounts + ` `

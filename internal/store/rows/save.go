@@ -103,7 +103,7 @@ func (t *Tables) takeIn(ctx context.Context, what string, b *saveBatch, above re
 			k.Unvalued = p.Approval.Round + 1
 			p.Approval.Unvalued = k.Unvalued
 		}
-		k.Bounds = rules.BoundsOf(p, above)
+		k.Bounds = rules.BoundsOf(p, above, in.Now)
 		in.Intakes[i] = k
 	}
 	in.Guard = t.guard(read...)

@@ -24,7 +24,7 @@ func ScanTemplate(scan Scan, t *reward.CouponTemplate, more ...any) error {
 		&t.Generation, &t.Settled, &t.Version, &t.Live, &t.IssuedTotal, (*string)(&t.Path), &t.Epoch, &t.Owner, &t.Fence,
 		&t.Base, &t.Floor, &t.Granted, &t.Used, &t.Grants, &hold,
 		&t.Codes.Prefix, &t.Codes.Length, &t.Codes.Alphabet, &t.CodesImported, &t.CodesReturned, (*string)(&t.Metadata), (*at)(&t.ArchivedAt),
-		&t.AwaitingQuantity, (*string)(&t.Authors),
+		&t.AwaitingQuantity, (*string)(&t.Authors), &t.Notes,
 	}, more...)...)
 	t.ValidFor, t.HoldFor = time.Duration(valid)*time.Second, time.Duration(hold)*time.Second
 	return err
@@ -170,13 +170,13 @@ func (t *Tables) TemplateReleasePlaces(ctx context.Context, id reward.TemplateID
 // settingColumns are the columns of templates that rules.TemplateChange changes, in the order
 // of settings.
 var settingColumns = strings.Fields(`name total_quantity per_user_limit opens_at closes_at valid_for mode reissue when_redis_away
-hold_seconds metadata awaiting_quantity authors`)
+hold_seconds metadata awaiting_quantity authors notes`)
 
 // settings returns the values of settingColumns.
 func settings(c *reward.CouponTemplate) []any {
 	return []any{
 		c.Name, c.TotalQuantity, c.PerUserLimit, orNull(c.OpensAt), orNull(c.ClosesAt), int64(c.ValidFor / time.Second), string(c.Mode),
-		c.ReissueAfterCancel, string(c.WhenRedisAway), int64(c.HoldFor / time.Second), string(c.Metadata), c.AwaitingQuantity, string(c.Authors),
+		c.ReissueAfterCancel, string(c.WhenRedisAway), int64(c.HoldFor / time.Second), string(c.Metadata), c.AwaitingQuantity, string(c.Authors), c.Notes,
 	}
 }
 

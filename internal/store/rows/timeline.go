@@ -48,7 +48,7 @@ ON CONFLICT (` + place + `) DO UPDATE SET ` + strings.Join(added, ", "),
 
 var (
 	promotionPoints = newSeries("promotion_points", "promotion_id", slices.Concat(
-		[]string{"succeeded", "failed", "retrying", "unknown", "call_millis", "waiting", "samples"}, callColumns()))
+		[]string{"succeeded", "failed", "retrying", "unknown", "call_millis", "waiting", "samples", "amount"}, callColumns()))
 	templatePoints = newSeries("template_points", "template_id", []string{"asked", "issued", "refused", "waiting", "samples"})
 )
 
@@ -63,7 +63,7 @@ func callColumns() []string {
 
 // promotionSums returns pointers to the sums of a point, in the order of the columns.
 func promotionSums(p *store.PromotionPoint) []any {
-	into := []any{&p.Succeeded, &p.Failed, &p.Retrying, &p.Unknown, &p.CallMillis, &p.Waiting, &p.Samples}
+	into := []any{&p.Succeeded, &p.Failed, &p.Retrying, &p.Unknown, &p.CallMillis, &p.Waiting, &p.Samples, (*int64)(&p.Amount)}
 	for i := range p.Calls {
 		into = append(into, &p.Calls[i])
 	}

@@ -499,7 +499,7 @@ func exerciseReconciliations(t *testing.T, open Open) {
 func (b *bundle) asRead(id reward.PromotionID) store.PromotionView {
 	b.Helper()
 	v := b.view(id)
-	v.Metadata = ""
+	v.Metadata, v.Notes = "", ""
 	return v
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +103,56 @@ func exerciseBudget(t *testing.T, open Open) {
 		b.bounded(2, 1, reward.Canary{})
 		same(b, "queued", none, b.saveAmounts(plenty, 2, 0, most/2, most/2, 1))
 		same(b, "dispatched", none, b.dispatch(2, reward.Ready, 9))
+	})
+}
+
+func exerciseEnds(t *testing.T, open Open) {
+	none := []reward.TargetID{}
+	ending := func(b *bundle, second int) {
+		b.bounded(1, 0, reward.Canary{})
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, EndsAt: new(at(second))}))(b)
+	}
+	end := func(b *bundle, second int) bool { return must(b.PromotionEnd(b.ctx, 1, at(second)))(b) }
+	run(t, open, "NothingIsDispatchedFromItsEndOn", func(b *bundle) {
+		ending(b, 21)
+		b.saveReady(1, 1, 2)
+		same(b, "before", []reward.TargetID{1}, b.dispatch(1, reward.Ready, 1))
+		ends := func(second int) {
+			must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, EndsAt: new(at(second))}))(b)
+		}
+		ends(20)
+		same(b, "at its end", none, b.dispatch(1, reward.Ready, 9))
+		ends(0)
+		same(b, "saved", none, b.saveAmounts(plenty, 1, 3, 10)) // at second 0
+		ends(99)
+		same(b, "with a later end", []reward.TargetID{2, 3}, b.dispatch(1, reward.Ready, 9))
+	})
+	run(t, open, "ItPausesOnceWithPayoutsLeft", func(b *bundle) {
+		ending(b, 30)
+		same(b, "without payouts", false, end(b, 40))
+		b.saveReady(1, 1, 2)
+		same(b, "before", false, end(b, 29))
+		same(b, "ended", true, end(b, 30))
+		v := b.view(1)
+		same(b, "status", reward.Paused, v.Status)
+		same(b, "who, when and why", []string{"", at(30).String(), "true"},
+			[]string{v.PausedBy, v.PausedAt.String(), fmt.Sprint(strings.HasPrefix(v.PauseReason, "ended at "))})
+		same(b, "again", false, end(b, 31))
+		resume := store.PromotionMoveParams{ID: 1, From: []reward.PromotionStatus{reward.Paused}, To: reward.Running, Now: at(40)}
+		_, err := b.PromotionMove(b.ctx, resume)
+		b.wantCode(err, reward.CodeIllegalState)
+		must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, EndsAt: new(time.Time)}))(b)
+		must(b.PromotionMove(b.ctx, resume))(b)
+		same(b, "without an end", false, end(b, 99))
+		v = b.view(1)
+		same(b, "resumed", []any{reward.Running, true, true}, []any{v.Status, v.PausedAt.IsZero(), v.EndsAt.IsZero()})
+	})
+	run(t, open, "QueuedPayoutsEndFirst", func(b *bundle) {
+		ending(b, 30)
+		b.saveQueued(1, 1)
+		same(b, "ended", false, end(b, 40))
+		b.finish(rules.Outcome{Ref: ref(1, 1, 1), Kind: rules.OutcomePaid})
+		same(b, "completed", true, b.complete(1, 41))
 	})
 }
 

@@ -17,7 +17,7 @@ func exercisePromotionPages(t *testing.T, open Open) {
 	run(t, open, "EveryFilterInEveryOrderByPages", func(b *bundle) {
 		all := b.manyPromotions()
 		for _, sort := range []store.PromotionSort{
-			"", store.SortIDDown, store.SortID, store.SortCreatedDown, store.SortCreated, store.SortNameDown, store.SortName,
+			"", store.SortIDDown, store.SortID, store.SortCreatedDown, store.SortCreated, store.SortNameDown, store.SortName, store.SortStarts,
 		} {
 			for i := range 3 * 3 * 4 * 4 {
 				o := odometer(i)
@@ -67,7 +67,7 @@ func (b *bundle) manyPromotions() []store.PromotionView {
 		}
 		p := reward.Promotion{ID: id, Name: "Alpha", Type: reward.Point, CreatedBy: "kim", CreatedAt: at(i * 7 % 5)}
 		if i%2 == 1 {
-			p.CreatedBy = "lee"
+			p.CreatedBy, p.StartsAt = "lee", at(60+i%4)
 		}
 		switch i {
 		case 7, 8:
@@ -106,7 +106,7 @@ func (b *bundle) pages(p store.PromotionListParams) []reward.PromotionID {
 			return ids
 		}
 		last := page[len(page)-1]
-		p.Last = store.PromotionPosition{ID: last.ID, Name: last.Name, CreatedAt: last.CreatedAt}
+		p.Last = store.PromotionPosition{ID: last.ID, Name: last.Name, CreatedAt: last.CreatedAt, StartsAt: last.StartsAt}
 	}
 }
 
@@ -124,6 +124,9 @@ func pageOf(all []store.PromotionView, p store.PromotionListParams) []reward.Pro
 			found = append(found, v)
 		}
 	}
+	if p.Sort == store.SortStarts {
+		found = slices.DeleteFunc(found, func(v store.PromotionView) bool { return v.Status != reward.Draft || v.StartsAt.IsZero() })
+	}
 	by, down := strings.CutPrefix(string(p.Sort), "-")
 	slices.SortFunc(found, func(a, b store.PromotionView) int {
 		order := cmp.Compare(a.ID, b.ID)
@@ -132,6 +135,8 @@ func pageOf(all []store.PromotionView, p store.PromotionListParams) []reward.Pro
 			order = cmp.Or(strings.Compare(a.Name, b.Name), order)
 		case "createdAt":
 			order = cmp.Or(a.CreatedAt.Compare(b.CreatedAt), order)
+		case "startsAt":
+			order = cmp.Or(a.StartsAt.Compare(b.StartsAt), order)
 		}
 		if down || p.Sort == "" {
 			return -order

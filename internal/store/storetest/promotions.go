@@ -19,7 +19,7 @@ func exercisePromotions(t *testing.T, open Open) {
 		want := reward.Promotion{
 			ID: 1<<63 - 1, Name: hostile, Type: reward.Voucher, Status: reward.Draft, Amount: 7, VoucherCode: hostile,
 			Currency: "KRW", MaxRetries: 2, ConsumersPerInstance: 3, RatePerSecond: 1 << 30, Weight: 1 << 30,
-			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7),
+			MaxAmount: 1<<63 - 1, Canary: reward.Canary{Targets: 1<<63 - 1, MaxFailureRate: 0.07}, StartsAt: at(7), EndsAt: at(8), Notes: hostile,
 			WebhookURL: hostile, Metadata: reward.NewMetadata(map[string]string{hostile: hostile}), Version: 1,
 			CreatedBy: hostile, CreatedAt: epoch, StreamDestroyed: true, Revision: rules.FirstRevision(epoch),
 		}
@@ -250,7 +250,7 @@ func exerciseRegistrations(t *testing.T, open Open) {
 		want := reward.Promotion{
 			ID: 7, Name: "autumn", Type: reward.Point, Status: reward.Draft, Amount: 5, Currency: "KRW", MaxRetries: 1,
 			ConsumersPerInstance: 2, RatePerSecond: 6, Weight: 7, MaxAmount: 8, Canary: reward.Canary{Targets: 9, MaxFailureRate: 0.5},
-			StartsAt: at(7), WebhookURL: "https://hook", Metadata: `{"season":"autumn"}`, Version: 2, CreatedBy: "kim",
+			StartsAt: at(7), EndsAt: at(8), Notes: "n", WebhookURL: "https://hook", Metadata: `{"season":"autumn"}`, Version: 2, CreatedBy: "kim",
 			CreatedAt: epoch, StreamDestroyed: true, Revision: rules.FirstRevision(epoch) + 1,
 		}
 		given := want

@@ -314,12 +314,13 @@ func (a *arena) put() {
 			a.moment(p.StartedAt), a.moment(p.FinishedAt), a.moment(p.LastDispatchedAt), p.StreamDestroyed, false, "",
 			p.ApprovedBy, p.Approval.Round, p.Approval.Rounds, p.Approval.Unvalued, int64(p.Approval.Amount), p.Approval.Count,
 			a.moment(a.approvedUntil(p)), p.RejectedBy, p.RejectReason, granted,
+			a.moment(p.EndsAt), a.moment(p.PausedAt), p.CancelledBy, a.moment(p.CancelledAt),
 		})
 	}
 	a.insert(`promotions (id, name, type, status, amount, currency, max_retries, max_amount, canary_targets, canary_max_failure_rate,
 canary_dispatched, canary_judged, expected_count, closed, paused_by, pause_reason, starts_at, created_at, started_at, finished_at, last_dispatched_at,
 stream_gone, registered, voucher_code, approved_by, approval_round, approved_rounds, unvalued_rounds, approved_amount, approved_count,
-approved_until, rejected_by, reject_reason, day_granted)`, rows)
+approved_until, rejected_by, reject_reason, day_granted, ends_at, paused_at, cancelled_by, cancelled_at)`, rows)
 	rows = rows[:0]
 	for s, c := range a.counts {
 		row := []any{s.promotion, s.id, c.Attempts}

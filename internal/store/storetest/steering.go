@@ -21,6 +21,7 @@ func everything(id reward.PromotionID) rules.PromotionChange {
 		ID: id, Name: new(shown), RatePerSecond: new(7), Weight: new(8), MaxAmount: new(reward.Amount(9)), MaxRetries: new(10),
 		Metadata: &reward.MetadataChange{"a": new(shown), "b": nil}, Amount: new(reward.Amount(11)), VoucherCode: new(shown), Currency: new("EUR"),
 		Canary: &reward.Canary{Targets: 12, MaxFailureRate: 0.25}, StartsAt: new(at(13)),
+		EndsAt: new(at(14)), Notes: new(shown + "\n"),
 	}
 }
 
@@ -39,6 +40,7 @@ func exerciseSteering(t *testing.T, open Open) {
 		want.Name, want.RatePerSecond, want.Weight, want.MaxAmount, want.MaxRetries = shown, 7, 8, 9, 10
 		want.Metadata = reward.NewMetadata(map[string]string{"a": shown, "d": "e"})
 		want.Amount, want.VoucherCode, want.Currency, want.StartsAt = 11, shown, "EUR", at(13)
+		want.EndsAt, want.Notes = at(14), shown+"\n"
 		want.Canary.Targets, want.Canary.MaxFailureRate, want.Version, want.Revision = 12, 0.25, 2, was.Revision+1
 		want.ApprovedBy, want.Approval = "", reward.Approval{Round: 1} // it changes what the targets get
 		got, err := b.PromotionChange(b.ctx, everything(1))
@@ -59,11 +61,21 @@ func exerciseSteering(t *testing.T, open Open) {
 		same(b, "one field", want, got)
 		want.RatePerSecond, want.Weight, want.MaxAmount, want.Metadata, want.Version, want.Revision = 0, 1, 0, "", 4, want.Revision+1
 		want.Amount, want.VoucherCode, want.Currency, want.Canary, want.StartsAt = 0, "", "", reward.Canary{}, time.Time{}
+		want.EndsAt, want.Notes = time.Time{}, ""
 		got = must(b.PromotionChange(b.ctx, rules.PromotionChange{
 			ID: 1, RatePerSecond: new(int), Weight: new(int), MaxAmount: new(reward.Amount), Metadata: new(reward.MetadataChange),
 			Amount: new(reward.Amount), VoucherCode: new(string), Currency: new(string), Canary: new(reward.Canary), StartsAt: new(time.Time),
+			EndsAt: new(time.Time), Notes: new(string),
 		}))(b)
 		same(b, "cleared", want, got)
+
+		must(b.PromotionReject(b.ctx, store.PromotionRejectParams{ID: 1, By: "mia", Reason: "no", Now: at(5)}))(b)
+		want = b.view(1)
+		authors := must(b.PromotionAuthors(b.ctx, 1))(b)
+		want.Notes, want.Version = "why", 5
+		got = must(b.PromotionChange(b.ctx, rules.PromotionChange{ID: 1, Notes: new("why"), By: "zoe"}))(b)
+		same(b, "notes alone", want, got)
+		same(b, "whose writer is no author", authors, must(b.PromotionAuthors(b.ctx, 1))(b))
 	})
 	run(t, open, "ARefusedChangeChangesNothing", func(b *bundle) {
 		b.draft(1)

@@ -50,6 +50,7 @@ func Exercise(t *testing.T, open Open) {
 		"Archive":         exerciseArchive,
 		"TemplateArchive": exerciseTemplateArchive,
 		"Budget":          exerciseBudget,
+		"Ends":            exerciseEnds,
 		"Canary":          exerciseCanary,
 		"Judge":           exerciseJudge,
 		"Bounds":          exerciseBounds,

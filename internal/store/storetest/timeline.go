@@ -16,7 +16,7 @@ func exerciseTimelines(t *testing.T, open Open) {
 	begin := time.Unix(1_800_000_000, 0).UTC() // a multiple of an hour
 	point := func(id reward.PromotionID, second int, n int64) store.PromotionPoint {
 		p := store.PromotionPoint{PromotionID: id, At: begin.Add(time.Duration(second) * time.Second), Step: store.TimelineStep, Waiting: 10 * n, Samples: 1}
-		p.PromotionSums = obs.PromotionSums{Succeeded: n, Failed: 2 * n, Retrying: 3 * n, Unknown: 4 * n, CallMillis: 5 * n}
+		p.PromotionSums = obs.PromotionSums{Succeeded: n, Failed: 2 * n, Retrying: 3 * n, Unknown: 4 * n, CallMillis: 5 * n, Amount: reward.Amount(6 * n)}
 		for i := range p.Calls {
 			p.Calls[i] = n * int64(i)
 		}

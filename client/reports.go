@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// PromotionReport is what a promotion did.
+type PromotionReport struct {
+	At         time.Time        `json:"at"`
+	Promotion  Promotion        `json:"promotion"`
+	Amounts    Amounts          `json:"amounts"`
+	RunSeconds *int64           `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
+	Errors     []PromotionError `json:"errors" nullable:"false"`
+	Zone       string           `json:"zone" doc:"Of days"`
+	Days       []ReportDay      `json:"days" nullable:"false"`
+	// Undated is what was paid in no known day: a lookup or a person found it out, or an
+	// instance could not record it.
+	Undated       ReportSum      `json:"undated" doc:"Paid, but in none of days: found out by a lookup or a person, or not recorded"`
+	MeanPerSecond *float64       `json:"meanPerSecond,omitempty" doc:"Paid and failed payouts, over runSeconds"`
+	Peak          *ReportPeak    `json:"peak,omitempty"`                                     // nil: nothing is recorded
+	P50Millis     *float64       `json:"p50Millis,omitempty" doc:"Of calls to the provider"` // nil as Peak
+	P95Millis     *float64       `json:"p95Millis,omitempty"`
+	P99Millis     *float64       `json:"p99Millis,omitempty"`
+	Actions       []ReportAction `json:"actions" nullable:"false" doc:"Oldest first; of more than 1000, the latest"`
+}
+
+// Amounts holds the amount of the payouts in each state.
+type Amounts struct {
+	Ready     int64 `json:"ready" doc:"May exceed 2^53"`
+	Queued    int64 `json:"queued" doc:"May exceed 2^53"`
+	Retrying  int64 `json:"retrying" doc:"May exceed 2^53"`
+	Unknown   int64 `json:"unknown" doc:"May exceed 2^53"`
+	Succeeded int64 `json:"succeeded" doc:"May exceed 2^53"`
+	Failed    int64 `json:"failed" doc:"May exceed 2^53"`
+	Cancelled int64 `json:"cancelled" doc:"May exceed 2^53"`
+}
+
+// ReportSum is a number of payouts and their amount.
+type ReportSum struct {
+	Count  int64 `json:"count"`
+	Amount int64 `json:"amount" doc:"May exceed 2^53"`
+}
+
+// ReportDay is what happened to the payouts of a promotion in a day.
+type ReportDay struct {
+	Date      string `json:"date" example:"2026-11-29"`
+	Succeeded int64  `json:"succeeded"`
+	Amount    int64  `json:"amount" doc:"Of succeeded; may exceed 2^53"`
+	Failed    int64  `json:"failed" doc:"Including those that were retried later"`
+}
+
+// ReportPeak is the step of the timeline with the most payouts.
+type ReportPeak struct {
+	At          time.Time `json:"at"`
+	StepSeconds int64     `json:"stepSeconds"`
+	PerSecond   float64   `json:"perSecond"`
+}
+
+// ReportAction is what somebody did.
+type ReportAction struct {
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Action string    `json:"action" doc:"Operation ID" example:"start-promotion"`
+}
+
+// TemplateReport is what a coupon template did.
+type TemplateReport struct {
+	At       time.Time `json:"at"`
+	Template Template  `json:"template"`
+	// Cancelled counts the coupons that were cancelled, also by the end of their hold.
+	Cancelled int64 `json:"cancelled"`
+	// Asked and Refused count requests as far as the timeline has them.
+	Asked          int64           `json:"asked" doc:"As far as recorded"`
+	Refused        int64           `json:"refused" doc:"As far as recorded"`
+	Refusals       []RefusalPeriod `json:"refusals" nullable:"false" doc:"Latest first, at most 1000"`
+	SoldOutSeconds *int64          `json:"soldOutSeconds,omitempty" doc:"From the opening until it was first sold out"`
+	WaitingPeak    *WaitingPeak    `json:"waitingPeak,omitempty"` // nil: nobody waited when it was recorded
+	Zone           string          `json:"zone" doc:"Of days"`
+	Days           []TemplateDay   `json:"days" nullable:"false"`
+	UndatedIssued  int64           `json:"undatedIssued" doc:"Coupons in none of days"`
+	Actions        []ReportAction  `json:"actions" nullable:"false" doc:"Oldest first; of more than 1000, the latest"`
+}
+
+// RefusalPeriod is a time in which a template refused every request.
+type RefusalPeriod struct {
+	Reason string     `json:"reason" enum:"SOLD_OUT,CLOSED"`
+	Since  time.Time  `json:"since"`
+	Until  *time.Time `json:"until,omitempty"` // nil: it lasts
+}
+
+// WaitingPeak is the step of the timeline with the most people in line.
+type WaitingPeak struct {
+	At      time.Time `json:"at"`
+	Waiting float64   `json:"waiting" doc:"Average of the step"`
+}
+
+// TemplateDay is what happened to a template in a day.
+type TemplateDay struct {
+	Date    string `json:"date" example:"2026-11-29"`
+	Asked   int64  `json:"asked"`
+	Issued  int64  `json:"issued"`
+	Refused int64  `json:"refused"`
+}
+
+// PromotionReport returns what a promotion did. The zone, such as Asia/Seoul, is that of
+// the days; empty means UTC.
+func (c *Client) PromotionReport(ctx context.Context, id, zone string) (PromotionReport, error) {
+	return call[PromotionReport](ctx, c, reportOf("promotions", id, "", zone))
+}
+
+// TemplateReport is PromotionReport for a coupon template.
+func (c *Client) TemplateReport(ctx context.Context, id, zone string) (TemplateReport, error) {
+	return call[TemplateReport](ctx, c, reportOf("coupon-templates", id, "", zone))
+}
+
+// WritePromotionReport writes the report of a promotion to w in a format: csv, xlsx or
+// json. After an error, w may hold a part of it.
+func (c *Client) WritePromotionReport(ctx context.Context, id, format, zone string, w io.Writer) error {
+	return c.copyTo(ctx, reportOf("promotions", id, format, zone), reportTypes[format], w)
+}
+
+// WriteTemplateReport is WritePromotionReport for a coupon template.
+func (c *Client) WriteTemplateReport(ctx context.Context, id, format, zone string, w io.Writer) error {
+	return c.copyTo(ctx, reportOf("coupon-templates", id, format, zone), reportTypes[format], w)
+}
+
+var reportTypes = map[string]string{
+	"csv": "text/csv", "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "json": "application/json",
+}
+
+func reportOf(kind, id, format, zone string) request {
+	return request{method: http.MethodGet, path: []string{"v1", kind, id, "report"}, query: filled(map[string]string{"format": format, "zone": zone})}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/largesse/largesse/client"
+)
+
+// reportCommand creates the command that writes the report of a promotion or a template.
+func (c *cli) reportCommand(group, what string, write func(cl *client.Client, ctx context.Context, id, format, zone string, w io.Writer) error) *cobra.Command {
+	var format, zone, path string
+	cmd := &cobra.Command{
+		Use:   "report ID",
+		Short: "Write the report of " + what + " as CSV, .xlsx or JSON",
+		Example: fmt.Sprintf(`  largesse %[1]s report 12345
+  largesse %[1]s report 12345 --file report.xlsx --zone Asia/Seoul
+  largesse %[1]s report 12345 --format json`, group),
+		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
+			format = strings.ToLower(format)
+			switch {
+			case format != "":
+			case c.output == outputJSON:
+				format = "json"
+			default:
+				format = strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".")
+			}
+			if format != "xlsx" && format != "json" {
+				format = "csv"
+			}
+			if path == "" {
+				return write(cl, ctx, args[0], format, zone, c.stdout)
+			}
+			file, err := os.Create(path)
+			if err != nil {
+				return fmt.Errorf("create the file of the report: %w", err)
+			}
+			err = write(cl, ctx, args[0], format, zone, file)
+			if closed := file.Close(); err == nil {
+				err = closed
+			}
+			if err != nil {
+				_ = os.Remove(path) // a part of a report
+				return err
+			}
+			return c.printLines("the report is in " + path)
+		}),
+	}
+	choiceFlag(cmd, &format, "format", "csv, xlsx or json; default: by the name of --file, else csv", "csv", "xlsx", "json")
+	cmd.Flags().StringVarP(&path, "file", "o", "", "file to write; default: stdout")
+	cmd.Flags().StringVar(&zone, "zone", "", "time zone of the days, e.g. Asia/Seoul; default: UTC")
+	return cmd
+}
