@@ -7,10 +7,21 @@ import (
 	"time"
 )
 
+// The kinds of webhook endpoints. Slack and e-mail are for people, who get messages instead
+// of signed webhooks, of some events.
+const (
+	KindWebhook = "WEBHOOK"
+	KindSlack   = "SLACK"
+	KindEmail   = "EMAIL"
+)
+
 // WebhookEndpoint is a receiver of events.
 type WebhookEndpoint struct {
 	ID             string     `json:"id"`
-	URL            string     `json:"url" doc:"For viewers, without what may be a secret"`
+	Kind           string     `json:"kind" enum:"WEBHOOK,SLACK,EMAIL" doc:"WEBHOOK: another system; SLACK and EMAIL: people"`
+	URL            string     `json:"url" doc:"For viewers, without what may be a secret; empty for EMAIL, and for SLACK if it is notify.slack-url"`
+	To             []string   `json:"to,omitempty" doc:"E-mail addresses"`
+	Language       string     `json:"language,omitempty" doc:"Of messages to people"`
 	Description    string     `json:"description,omitempty"`
 	Events         []string   `json:"events" nullable:"false"` // that it receives, e.g. promotion.completed
 	Enabled        bool       `json:"enabled"`
@@ -39,7 +50,10 @@ func (e *WebhookEndpoint) setETag(tag string) { e.ETag = tag }
 
 // NewWebhookEndpoint describes a webhook endpoint to create.
 type NewWebhookEndpoint struct {
-	URL         string   `json:"url" minLength:"1" maxLength:"2000"`
+	Kind        string   `json:"kind,omitempty" enum:"WEBHOOK,SLACK,EMAIL" doc:"Absent: WEBHOOK"`
+	URL         string   `json:"url,omitempty" maxLength:"2000" doc:"Needed for WEBHOOK; for SLACK an incoming webhook, absent: notify.slack-url"`
+	To          []string `json:"to,omitempty" maxItems:"20" nullable:"false" doc:"For EMAIL: the addresses"`
+	Language    string   `json:"language,omitempty" enum:"en,ko" doc:"Of messages to people; absent: en"`
 	Events      []string `json:"events" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used,coupon.sold_out,coupon.approval_needed"`
 	Description string   `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"Absent: true"`
@@ -47,7 +61,9 @@ type NewWebhookEndpoint struct {
 
 // WebhookEndpointChange describes a change of a webhook endpoint. Nil fields stay.
 type WebhookEndpointChange struct {
-	URL         *string  `json:"url,omitempty" minLength:"1" maxLength:"2000" doc:"Another URL gets a new secret, which is in the response"`
+	URL         *string  `json:"url,omitempty" maxLength:"2000" doc:"For WEBHOOK, another URL gets a new secret, which is in the response; for SLACK, empty: notify.slack-url"`
+	To          []string `json:"to,omitempty" maxItems:"20" nullable:"false"` // replaces all
+	Language    *string  `json:"language,omitempty" enum:"en,ko"`
 	Events      []string `json:"events,omitempty" minItems:"1" maxItems:"20" nullable:"false" enum:"promotion.started,promotion.paused,promotion.completed,promotion.cancelled,promotion.approval_needed,balance.breach,payout.failed,payout.unknown,coupon.issued,coupon.cancelled,coupon.used,coupon.sold_out,coupon.approval_needed"` // replaces all
 	Description *string  `json:"description,omitempty" maxLength:"500"`
 	Enabled     *bool    `json:"enabled,omitempty" doc:"false: events are not recorded, pending deliveries wait"` // true: pending deliveries go on, and past failures are forgotten
@@ -77,9 +93,9 @@ type WebhookDelivery struct {
 type WebhookAttempt struct {
 	Number int       `json:"number"`
 	At     time.Time `json:"at"`
-	Status int       `json:"status,omitempty"` // HTTP status; 0: no response
+	Status int       `json:"status,omitempty"` // HTTP status, or code of the mail server; 0: no response
 	Millis int64     `json:"millis"`
-	Error  string    `json:"error,omitempty"` // empty: the receiver accepted the delivery
+	Error  string    `json:"error,omitempty"` // of a DELIVERED one: the addresses that the mail server refused
 }
 
 // CreateWebhookEndpoint creates a webhook endpoint. Only this result has the secret.

@@ -20,7 +20,8 @@ func (c *cli) webhookCommand() *cobra.Command {
 		Aliases: []string{"webhooks"},
 		Short:   "Manage webhook endpoints, which receive events",
 		Long: `Manage webhook endpoints, which receive events. Each one has its own events and its
-own secret, with which deliveries are signed by the Standard Webhooks specification.`,
+own secret, with which deliveries are signed by the Standard Webhooks specification.
+Endpoints of the kinds slack and email tell people.`,
 		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
   largesse webhook test 3
   largesse webhook deliveries 3`,
@@ -34,7 +35,7 @@ own secret, with which deliveries are signed by the Standard Webhooks specificat
 		callCommand(c, &cobra.Command{
 			Use: "delete ID", Short: "Delete a webhook endpoint and its deliveries", Example: inBothForms("webhook delete 3 --yes"),
 		}, about((*client.Client).WebhookEndpoint, func(e client.WebhookEndpoint) string {
-			return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", e.ID, printable(e.URL), number(int64(e.PendingCount)))
+			return fmt.Sprintf("delete webhook endpoint %s (%s) with its deliveries, %s of them pending", e.ID, printable(receiverOf(e)), number(int64(e.PendingCount)))
 		}), withID("deleted", (*client.Client).DeleteWebhookEndpoint), line(c, func(r map[string]string) string {
 			return fmt.Sprintf("webhook endpoint %s is deleted", r["deleted"])
 		})),
@@ -58,13 +59,15 @@ secret before the last one is valid no longer.`,
 
 // webhookFlags are the flags that webhook create and webhook update share.
 type webhookFlags struct {
-	url, description *string // nil: not given
-	events           []string
+	url, language, description *string // nil: not given
+	events, to                 []string
 }
 
 func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	addOptional(flags, &f.url, "url", "http:// or https:// URL that receives the events", asIs)
+	addOptional(flags, &f.url, "url", "http:// or https:// URL that receives the events; with --kind slack, that of an incoming webhook", asIs)
+	flags.StringSliceVar(&f.to, "to", nil, "with --kind email: the addresses, with commas between")
+	addOptional(flags, &f.language, "language", "language of messages to people: en or ko", asIs)
 	flags.StringSliceVar(&f.events, "events", nil, "events to receive, with commas between: "+strings.Join(reward.WebhookEvents, ", "))
 	addOptional(flags, &f.description, "description", "what the endpoint is for, at most 500 characters", asIs)
 	complete(cmd, "events", reward.WebhookEvents...)
@@ -82,19 +85,27 @@ func (f *webhookFlags) check() error {
 func (c *cli) webhookCreateCommand() *cobra.Command {
 	var (
 		f        webhookFlags
+		kind     string
 		disabled bool
 	)
 	cmd := &cobra.Command{
 		Use:   "create --url URL --events EVENT,...",
 		Short: "Create a webhook endpoint; its secret is shown once",
+		Long: `Create a webhook endpoint; its secret is shown once. With --kind slack or --kind email,
+people are told, of approvals that are needed, pauses by Largesse, ends, books that do
+not balance and drops that are sold out. These kinds have no secret. Without --url, a
+Slack endpoint uses the setting notify.slack-url.`,
 		Example: `  largesse webhook create --url https://crm.example.com/largesse --events promotion.completed,balance.breach
-  largesse webhook create --url https://crm.example.com/largesse --events coupon.used --description "the till" --disabled`,
+  largesse webhook create --url https://crm.example.com/largesse --events coupon.used --description "the till" --disabled
+  largesse webhook create --kind slack --events promotion.approval_needed,promotion.completed --language ko
+  largesse webhook create --kind email --to kim@example.com,lee@example.com --events balance.breach`,
 	}
 	f.add(cmd)
+	filterFlag(cmd, &kind, "kind", "what the endpoint is", "webhook", "slack", "email")
 	cmd.Flags().BoolVar(&disabled, "disabled", false, "record no events until webhook update --enable")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
 		switch {
-		case orZero(f.url) == "":
+		case orZero(f.url) == "" && (kind == "" || kind == client.KindWebhook):
 			return wrongUse("--url is missing; see %s --help", cmd.CommandPath())
 		case len(f.events) == 0:
 			return wrongUse("--events is missing: name at least one of %s", strings.Join(reward.WebhookEvents, ", "))
@@ -102,11 +113,16 @@ func (c *cli) webhookCreateCommand() *cobra.Command {
 		if err := f.check(); err != nil {
 			return err
 		}
-		n := client.NewWebhookEndpoint{URL: *f.url, Events: f.events, Description: orZero(f.description)}
+		n := client.NewWebhookEndpoint{
+			Kind: kind, URL: orZero(f.url), To: f.to, Language: orZero(f.language), Events: f.events, Description: orZero(f.description),
+		}
 		if disabled {
 			n.Enabled = new(bool)
 		}
 		e, err := cl.CreateWebhookEndpoint(ctx, n)
+		if err == nil && e.Secret == "" {
+			return c.show(e, nil, fmt.Sprintf("webhook endpoint %s is %s; see: largesse webhook test %s", e.ID, e.State, e.ID))
+		}
 		return c.showEndpointSecret(e, err, "This is the secret of webhook endpoint "+e.ID+".")
 	})
 	return cmd
@@ -126,7 +142,7 @@ func (c *cli) webhookListCommand() *cobra.Command {
 			return printList(c, each(cl.WebhookEndpoints(ctx)), listing[client.WebhookEndpoint]{
 				header: []string{"ID", "STATE", "PENDING", "DELIVERED", "URL", "EVENTS", "DESCRIPTION"},
 				row: func(e client.WebhookEndpoint) []string {
-					return []string{e.ID, e.State, number(int64(e.PendingCount)), moment(e.DeliveredAt), e.URL, strings.Join(e.Events, " "), e.Description}
+					return []string{e.ID, e.State, number(int64(e.PendingCount)), moment(e.DeliveredAt), receiverOf(e), strings.Join(e.Events, " "), e.Description}
 				},
 				empty: "there are no webhook endpoints; create one: largesse webhook create --help",
 				cuts:  []string{"EVENTS", "DESCRIPTION", "URL"},
@@ -135,10 +151,26 @@ func (c *cli) webhookListCommand() *cobra.Command {
 	}
 }
 
+// receiverOf returns where the messages of an endpoint go.
+func receiverOf(e client.WebhookEndpoint) string {
+	switch {
+	case len(e.To) > 0:
+		return strings.Join(e.To, " ")
+	case e.URL == "":
+		return "notify.slack-url"
+	}
+	return e.URL
+}
+
 func (c *cli) printEndpoint(e client.WebhookEndpoint) error {
 	d := c.details()
 	d.add("id", e.ID)
+	if e.Kind != client.KindWebhook {
+		d.add("kind", e.Kind)
+	}
 	d.add("url", e.URL)
+	d.add("to", strings.Join(e.To, " "))
+	d.add("language", e.Language)
 	d.add("description", e.Description)
 	d.add("events", strings.Join(e.Events, " "))
 	d.add("state", e.State)
@@ -182,14 +214,14 @@ then go to the new URL and are signed with the new secret alone.`,
 	cmd.Flags().BoolVar(&enable, "enable", false, "send events again")
 	cmd.Flags().BoolVar(&disable, "disable", false, "record no events")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
-		change := client.WebhookEndpointChange{URL: f.url, Description: f.description, Events: f.events}
+		change := client.WebhookEndpointChange{URL: f.url, To: f.to, Language: f.language, Description: f.description, Events: f.events}
 		changed := cmd.Flags().Changed("events")
 		switch {
 		case enable && disable:
 			return wrongUse("use only one of --enable and --disable")
 		case enable || disable:
 			change.Enabled = &enable
-		case f.url == nil && f.description == nil && !changed:
+		case f.url == nil && f.description == nil && f.language == nil && f.to == nil && !changed:
 			return wrongUse("webhook update needs at least one flag; see %s --help", cmd.CommandPath())
 		}
 		if err := f.check(); err != nil {

@@ -7,7 +7,10 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-const endpointJSON = `{"id":"3","url":"https://crm.example/in","events":["promotion.completed","coupon.used"],"enabled":false,"state":"DISABLED","disabledReason":"FAILING",
+const peopleJSON = `{"id":"5","kind":"EMAIL","url":"","to":["kim@example.com","lee@example.com"],"language":"ko","events":["balance.breach"],"enabled":true,"state":"ACTIVE",
+	"failedAttempts":0,"pendingCount":0,"droppedCount":0,"createdAt":"2026-11-21T10:00:00Z","createdBy":"kim"}`
+
+const endpointJSON = `{"id":"3","kind":"WEBHOOK","url":"https://crm.example/in","events":["promotion.completed","coupon.used"],"enabled":false,"state":"DISABLED","disabledReason":"FAILING",
 	"failedAttempts":12,"lastError":"no\u001b route","pendingCount":1500,"droppedCount":0,"createdAt":"2026-11-21T10:00:00Z","createdBy":"kim"}`
 
 const deliveryJSON = `{"id":"71","messageId":"msg_71_1","endpointId":"3","event":"coupon.used","at":"2026-11-21T10:00:00Z","couponId":"9","state":"ABANDONED",
@@ -22,6 +25,7 @@ func TestWebhookCommands(t *testing.T) {
 		"GET " + endpoints:                                             {body: `{"items":[` + endpointJSON + `]}`},
 		"GET " + endpoints + "/3":                                      {body: endpointJSON},
 		"PATCH " + endpoints + "/3":                                    {body: endpointJSON},
+		"PATCH " + endpoints + "/5":                                    {body: peopleJSON},
 		"PATCH " + endpoints + "/4":                                    {body: strings.Replace(endpointJSON, `"id"`, `"secret":"whsec_y","id"`, 1)},
 		"DELETE " + endpoints + "/3":                                   {status: 204},
 		"POST " + endpoints + "/3/rotate-secret":                       {body: secret},
@@ -34,6 +38,7 @@ func TestWebhookCommands(t *testing.T) {
 		{[]string{"create", "--url", "https://crm.example/in", "--events", "promotion.completed,coupon.used", "--description", "CRM", "--disabled"}, result{
 			exitDone, "whsec_x\n", "This is the secret of webhook endpoint 3. It is not shown again: give it to the receiver, which verifies deliveries with it.\n",
 		}},
+		{[]string{"update", "5", "--to", "kim@example.com", "--language", "en"}, result{exitDone, "webhook endpoint 5 is ACTIVE\n", ""}},
 		{[]string{"list"}, result{exitDone, "ID  STATE     PENDING  DELIVERED  URL                     EVENTS                           DESCRIPTION\n" +
 			"3   DISABLED  1,500               https://crm.example/in  promotion.completed coupon.used\n", ""}},
 		{[]string{"show", "3"}, result{exitDone, `id                3
@@ -68,6 +73,7 @@ created by        kim
 	})
 	want := []string{
 		"POST " + endpoints + ` {"url":"https://crm.example/in","events":["promotion.completed","coupon.used"],"description":"CRM","enabled":false}`,
+		"PATCH " + endpoints + `/5 {"to":["kim@example.com"],"language":"en"}`,
 		"GET " + endpoints, "GET " + endpoints + "/3",
 		"PATCH " + endpoints + `/3 {"events":["coupon.used"],"enabled":true}`,
 		"PATCH " + endpoints + `/3 {"url":"https://x","description":"","enabled":false}`,
@@ -79,6 +85,7 @@ created by        kim
 	fixture.Equal(t, want, asked())
 	wantWrongUse(t, nil, "webhook", []wrongRun{
 		{[]string{"create", "--events", "coupon.used"}, "--url is missing"},
+		{[]string{"create", "--kind", "sms"}, `--kind "sms" must be one of webhook, slack, email`},
 		{[]string{"create", "--url", "https://x"}, "--events is missing: name at least one of promotion.started"},
 		{[]string{"create", "--url", "https://x", "--events", "coupon.gone"}, `--events "coupon.gone" must be one of promotion.started`},
 		{[]string{"update", "3"}, "needs at least one flag"},
@@ -88,4 +95,35 @@ created by        kim
 		{[]string{"resend", "3"}, "needs a webhook endpoint ID and a delivery ID"},
 		{[]string{"deliveries", "3", "--state", "lost"}, `--state "lost" must be one of pending`},
 	})
+}
+
+func TestWebhookCommandsForPeople(t *testing.T) {
+	t.Parallel()
+	const endpoints = "/v1/webhook-endpoints"
+	env, asked := fakeServer(t, map[string]answer{
+		"POST " + endpoints: {201, peopleJSON}, "GET " + endpoints: {body: `{"items":[` + peopleJSON + `]}`}, "GET " + endpoints + "/5": {body: peopleJSON},
+	})
+	wantRuns(t, env, "webhook", "", []wantedRun{
+		{[]string{"create", "--kind", "email", "--to", "kim@example.com,lee@example.com", "--language", "ko", "--events", "balance.breach"}, result{
+			exitDone, "webhook endpoint 5 is ACTIVE; see: largesse webhook test 5\n", "",
+		}},
+		{[]string{"create", "--kind", "slack", "--events", "balance.breach"}, result{exitDone, "webhook endpoint 5 is ACTIVE; see: largesse webhook test 5\n", ""}},
+		{[]string{"list"}, result{exitDone, "ID  STATE   PENDING  DELIVERED  URL                              EVENTS          DESCRIPTION\n" +
+			"5   ACTIVE  0                   kim@example.com lee@example.com  balance.breach\n", ""}},
+		{[]string{"show", "5"}, result{exitDone, `id          5
+kind        EMAIL
+to          kim@example.com lee@example.com
+language    ko
+events      balance.breach
+state       ACTIVE
+pending     0
+created     2026-11-21 10:00:00Z
+created by  kim
+`, ""}},
+	})
+	fixture.Equal(t, []string{
+		"POST " + endpoints + ` {"kind":"EMAIL","to":["kim@example.com","lee@example.com"],"language":"ko","events":["balance.breach"]}`,
+		"POST " + endpoints + ` {"kind":"SLACK","events":["balance.breach"]}`,
+		"GET " + endpoints, "GET " + endpoints + "/5",
+	}, asked())
 }

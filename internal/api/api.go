@@ -80,6 +80,8 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// WebhookAllowPrivate allows webhook receivers whose address is not public.
 	WebhookAllowPrivate bool
+	// SlackSet and MailSet report whether notify.slack-url and notify.smtp-url are set.
+	SlackSet, MailSet bool
 	// BodyWait is the timeout for a JSON body to arrive. Zero means 10 s.
 	BodyWait time.Duration
 	// UploadsMost limits the uploads that are read at a time. Zero means 256.

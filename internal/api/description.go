@@ -95,7 +95,7 @@ var patterns = map[string]map[string]string{
 
 const tagPattern = `(W/)?"[!#-+\-.-~]*"`
 
-const receiverURL = `^` + webhook.URLPattern + `$`
+const receiverURL = `^(` + webhook.URLPattern + `)?$`
 
 // printed matches texts without control characters and without spaces at the ends.
 const printed = `^[^\s\x00-\x1F\x7F-\x9F]([^\x00-\x1F\x7F-\x9F]*[^\s\x00-\x1F\x7F-\x9F])?$`
@@ -463,6 +463,8 @@ var enums = map[string]string{
 	"ContentEncoding":  "gzip,identity",
 	"WebhookEvent":     strings.Join(reward.WebhookEvents, ","),
 	"DeliveryState":    "PENDING,DELIVERED,ABANDONED",
+	"EndpointKind":     "WEBHOOK,SLACK,EMAIL",
+	"Language":         "en,ko",
 }
 
 // enumTexts describe enums whose values need it, wherever they occur.

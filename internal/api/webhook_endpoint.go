@@ -1,12 +1,15 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,7 +33,7 @@ const (
 
 func endpointFor(ctx context.Context, e store.WebhookEndpoint) *client.WebhookEndpoint {
 	out := &client.WebhookEndpoint{
-		ID: strconv.FormatInt(e.ID, 10), URL: e.URL, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: "ACTIVE",
+		ID: strconv.FormatInt(e.ID, 10), Kind: string(e.Kind), URL: e.URL, To: e.To, Language: e.Language, Description: e.Description, Events: e.Events, Enabled: e.Enabled, State: "ACTIVE",
 		DisabledReason: e.DisabledReason, DisabledAt: timeOf(e.DisabledAt), FailingSince: timeOf(e.FailingSince), FailedAttempts: e.Failures,
 		LastError: webhook.ShownReason(e.LastError), DeliveredAt: timeOf(e.DeliveredAt), PendingCount: e.Pending, DroppedCount: e.Dropped, DroppedAt: timeOf(e.DroppedAt),
 		PreviousSecretUntil: timeOf(e.PreviousUntil), CreatedAt: e.CreatedAt.UTC(), CreatedBy: e.CreatedBy,
@@ -91,7 +94,12 @@ func (b CreateWebhookEndpoint) forAudit() any {
 
 // Resolve checks what the schema cannot express.
 func (b *CreateWebhookEndpoint) Resolve(huma.Context) []error {
-	return fieldErrors(checkEndpoint(&b.URL, &b.Description))
+	wrong := checkEndpoint(&b.URL, &b.Description)
+	return fieldErrors(append(wrong, checkKind(b.kind(), b.URL, b.To, b.Language, b.Events)...))
+}
+
+func (b *CreateWebhookEndpoint) kind() store.WebhookKind {
+	return cmp.Or(store.WebhookKind(b.Kind), store.KindWebhook)
 }
 
 // ChangeWebhookEndpoint is the body of PATCH /v1/webhook-endpoints/{id}.
@@ -112,7 +120,7 @@ func (b *ChangeWebhookEndpoint) Resolve(huma.Context) []error {
 
 func checkEndpoint(address, description *string) []reward.FieldError {
 	var wrong []reward.FieldError
-	if address != nil {
+	if address != nil && *address != "" {
 		if err := webhook.CheckURL(*address); err != nil {
 			wrong = append(wrong, reward.FieldError{Field: "url", Detail: err.Error()})
 		}
@@ -125,9 +133,58 @@ func checkEndpoint(address, description *string) []reward.FieldError {
 	return wrong
 }
 
+// checkKind checks what the kind of an endpoint decides: who receives what.
+func checkKind(kind store.WebhookKind, address string, to []string, language string, events []string) []reward.FieldError {
+	var wrong []reward.FieldError
+	refuse := func(field, detail string) { wrong = append(wrong, reward.FieldError{Field: field, Detail: detail}) }
+	switch {
+	case kind == store.KindWebhook && address == "":
+		refuse("url", "is missing")
+	case kind == store.KindEmail && address != "":
+		refuse("url", "has no effect for EMAIL: omit it")
+	}
+	switch {
+	case kind == store.KindEmail && len(to) == 0:
+		refuse("to", "must name at least one e-mail address")
+	case kind != store.KindEmail && len(to) > 0:
+		refuse("to", "is for EMAIL only: omit it")
+	}
+	for i, address := range to {
+		if err := webhook.CheckMailAddress(address); err != nil {
+			refuse(fmt.Sprintf("to[%d]", i), err.Error())
+		}
+	}
+	if kind == store.KindWebhook {
+		if language != "" {
+			refuse("language", "is for SLACK and EMAIL only: omit it")
+		}
+		return wrong
+	}
+	for i, event := range events {
+		if !slices.Contains(reward.PeopleEvents, event) {
+			refuse(fmt.Sprintf("events[%d]", i), "is for WEBHOOK only; people are told of "+strings.Join(reward.PeopleEvents, ", "))
+		}
+	}
+	return wrong
+}
+
+// checkSender refuses a kind that this instance cannot send.
+func (a *API) checkSender(kind store.WebhookKind, address string) error {
+	switch {
+	case kind == store.KindSlack && address == "" && !a.cfg.SlackSet:
+		return web.Invalid("url", "is missing, and the setting notify.slack-url is empty")
+	case kind == store.KindEmail && !a.cfg.MailSet:
+		return web.Invalid("kind", "is EMAIL, but the setting notify.smtp-url is empty")
+	}
+	return nil
+}
+
 // checkReceiver refuses a URL whose host is an address that is never called. The
 // address of a name is only judged when it is dialled.
 func (a *API) checkReceiver(address string) error {
+	if address == "" {
+		return nil
+	}
 	u, err := url.Parse(address)
 	if err != nil {
 		return web.Invalid("url", "cannot be parsed")
@@ -173,6 +230,9 @@ type endpointOutput struct {
 
 func (o *endpointOutput) withoutSecret() any {
 	out, e := *o, *o.Body
+	if e.Kind != client.KindWebhook {
+		return o
+	}
 	e.Secret, e.Notice = "", "only the first response to this request had the secret: if you have lost it, rotate it"
 	out.Body = &e
 	return &out
@@ -240,7 +300,7 @@ func (a *API) addWebhookEndpoints() {
 	call(a, operation{
 		id: "rotate-webhook-secret", method: http.MethodPost, path: path + "/{id}/rotate-secret", tag: tag, roles: admins,
 		summary: "Replace the secret; both sign for 24 hours",
-		errors:  []string{reward.CodeEndpointNotFound},
+		errors:  []string{reward.CodeEndpointNotFound, reward.CodeIllegalState},
 	}, a.rotateWebhookSecret)
 	call(a, operation{
 		id: "test-webhook-endpoint", method: http.MethodPost, path: path + "/{id}/test", tag: tag, roles: operators,
@@ -268,13 +328,20 @@ func (a *API) createWebhookEndpoint(ctx context.Context, in *endpointCreateInput
 	if err := a.checkReceiver(in.Body.URL); err != nil {
 		return nil, err
 	}
+	kind, secret := in.Body.kind(), ""
+	if err := a.checkSender(kind, in.Body.URL); err != nil {
+		return nil, err
+	}
+	if kind == store.KindWebhook {
+		secret = webhook.NewSecret()
+	}
 	id, err := a.secretID(ctx, func(crashed int64) error { return a.cfg.Rows.WebhookEndpointDelete(ctx, crashed) })
 	if err != nil {
 		return nil, err
 	}
 	e, err := a.cfg.Rows.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
-		ID: id, URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled == nil || *in.Body.Enabled,
-		Secret: webhook.NewSecret(), CreatedAt: time.Now(), CreatedBy: actor(ctx),
+		ID: id, Kind: kind, URL: in.Body.URL, To: in.Body.To, Language: in.Body.Language, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled == nil || *in.Body.Enabled,
+		Secret: secret, CreatedAt: time.Now(), CreatedBy: actor(ctx),
 	})
 	return withSecret(ctx, e, err)
 }
@@ -291,7 +358,7 @@ func endpointAnswer(ctx context.Context, e store.WebhookEndpoint) *endpointOutpu
 
 // endpointTag returns a tag of what a change can change.
 func endpointTag(e store.WebhookEndpoint) string {
-	return rules.Tag(e.ID, e.CreatedAt, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled)
+	return rules.Tag(e.ID, e.CreatedAt, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled, strings.Join(e.To, " "), e.Language)
 }
 
 func withSecret(ctx context.Context, e store.WebhookEndpoint, err error) (*endpointOutput, error) {
@@ -327,19 +394,30 @@ func (a *API) changeWebhookEndpoint(ctx context.Context, in *endpointChangeInput
 			return nil, err
 		}
 	}
+	was, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0)
+	if err != nil {
+		return nil, err
+	}
+	b := in.Body
+	address, to, language := *cmp.Or(b.URL, &was.URL), was.To, *cmp.Or(b.Language, &was.Language)
+	if b.To != nil {
+		to = b.To
+	}
+	if wrong := checkKind(was.Kind, address, to, language, b.Events); len(wrong) > 0 {
+		return nil, web.Invalid(wrong[0].Field, wrong[0].Detail)
+	}
+	if err := a.checkSender(was.Kind, address); err != nil && b.URL != nil {
+		return nil, err
+	}
 	secret := webhook.NewSecret()
 	change := store.WebhookEndpointChange{
-		URL: in.Body.URL, Description: in.Body.Description, Events: in.Body.Events, Enabled: in.Body.Enabled, NewSecret: secret,
+		URL: b.URL, To: b.To, Language: b.Language, Description: b.Description, Events: b.Events, Enabled: b.Enabled, NewSecret: secret,
 	}
 	tags, err := web.IfMatchTags(in.IfMatch)
 	if err != nil {
 		return nil, err
 	}
 	if tags != nil {
-		was, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0)
-		if err != nil {
-			return nil, err
-		}
 		if err := rules.CheckTag(tags, endpointTag(was), "webhook endpoint", in.id); err != nil {
 			return nil, err
 		}
@@ -360,6 +438,13 @@ func (a *API) deleteWebhookEndpoint(ctx context.Context, in *EndpointPath) (*str
 }
 
 func (a *API) rotateWebhookSecret(ctx context.Context, in *EndpointPath) (*endpointOutput, error) {
+	was, err := a.cfg.Rows.WebhookEndpointGet(ctx, in.id, 0)
+	if err != nil {
+		return nil, err
+	}
+	if was.Kind != store.KindWebhook {
+		return nil, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "webhook endpoint %d is of kind %s: its messages are not signed", in.id, was.Kind)
+	}
 	e, err := a.cfg.Rows.WebhookEndpointRotate(ctx, in.id, webhook.NewSecret(), previousSecretTTL)
 	return withSecret(ctx, e, err)
 }

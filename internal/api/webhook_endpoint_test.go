@@ -31,7 +31,7 @@ func TestWebhookEndpoints(t *testing.T) {
 	} {
 		got := b.jsonAs(t, role, "GET", path+"/"+id, "").object(t)
 		want := map[string]any{
-			"id": id, "url": address, "description": "CRM", "events": []any{"promotion.started", "payout.failed"}, "enabled": true, "state": "ACTIVE",
+			"id": id, "kind": "WEBHOOK", "url": address, "description": "CRM", "events": []any{"promotion.started", "payout.failed"}, "enabled": true, "state": "ACTIVE",
 			"failedAttempts": json.Number("0"), "pendingCount": json.Number("0"), "droppedCount": json.Number("0"), "createdBy": "the admin", "createdAt": got["createdAt"],
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -104,6 +104,57 @@ func TestWebhookEndpoints(t *testing.T) {
 	}
 	b.jsonAs(t, "admin", "DELETE", path+"/"+id, "").want(t, http.StatusNoContent)
 	b.jsonAs(t, "viewer", "GET", path+"/"+id+"/deliveries", "").wantProblem(t, http.StatusNotFound, "ENDPOINT_NOT_FOUND")
+}
+
+func TestPeopleAreEndpoints(t *testing.T) {
+	t.Parallel()
+	b := setup(t, guarded, func(c *Config) { c.SlackSet, c.MailSet = true, true })
+	const path = "/v1/webhook-endpoints"
+	made := b.jsonAs(t, "admin", "POST", path, `{"kind":"EMAIL","to":["kim@example.com"],"language":"ko","events":["balance.breach"]}`, web.IdempotencyHeader, "k")
+	made.want(t, http.StatusCreated)
+	if o := made.object(t); o["secret"] != nil || o["notice"] != nil || o["kind"] != "EMAIL" || o["url"] != "" || o["language"] != "ko" {
+		t.Errorf("%s", made.body)
+	}
+	id := made.text(t, "id")
+	tag := made.header.Get("ETag")
+	changed := b.jsonAs(t, "admin", "PATCH", path+"/"+id, `{"to":["lee@example.com","ann@example.com"],"language":"en"}`, "If-Match", tag)
+	changed.want(t, http.StatusOK)
+	if o := changed.object(t); !cmp.Equal(o["to"], []any{"lee@example.com", "ann@example.com"}) || o["language"] != "en" {
+		t.Errorf("%s", changed.body)
+	}
+	b.jsonAs(t, "admin", "PATCH", path+"/"+id, `{"enabled":false}`, "If-Match", tag).wantProblem(t, http.StatusPreconditionFailed, "PRECONDITION_FAILED")
+	b.jsonAs(t, "admin", "POST", path+"/"+id+"/rotate-secret", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+	channel := b.jsonAs(t, "admin", "POST", path, `{"kind":"SLACK","events":["promotion.paused","coupon.sold_out"]}`)
+	channel.want(t, http.StatusCreated)
+	moved := b.jsonAs(t, "admin", "PATCH", path+"/"+channel.text(t, "id"), `{"url":"https://hooks.example/T/B/x"}`)
+	if o := moved.object(t); o["secret"] != nil || o["url"] != "https://hooks.example/T/B/x" {
+		t.Errorf("%s", moved.body)
+	}
+	for body, field := range map[string]string{
+		`{"url":"https://hooks.example"}`: "url", `{"to":["kim"]}`: "to[0]", `{"events":["balance.breach","coupon.used"]}`: "events[1]",
+	} {
+		p := b.jsonAs(t, "admin", "PATCH", path+"/"+id, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
+			t.Errorf("%s: %s", body, diff)
+		}
+	}
+	without := setup(t, guarded)
+	for body, field := range map[string]string{
+		`{"events":["coupon.used"]}`: "url",
+		`{"url":"https://hooks.example","to":["kim@example.com"],"events":["coupon.used"]}`:             "to",
+		`{"url":"https://hooks.example","language":"ko","events":["coupon.used"]}`:                      "language",
+		`{"kind":"SLACK","events":["balance.breach"]}`:                                                  "url",
+		`{"kind":"SLACK","url":"https://hooks.example","events":["payout.failed"]}`:                     "events[0]",
+		`{"kind":"EMAIL","events":["balance.breach"]}`:                                                  "to",
+		`{"kind":"EMAIL","to":["kim@example.com"],"events":["balance.breach"]}`:                         "kind",
+		`{"kind":"EMAIL","to":["a@example.com","b@example.com\r\nBcc: c"],"events":["balance.breach"]}`: "to[1]",
+		`{"kind":"EMAIL","url":"https://x","to":["a@example.com"],"events":["balance.breach"]}`:         "url",
+	} {
+		p := without.jsonAs(t, "admin", "POST", path, body).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		if diff := cmp.Diff([]string{field}, fields(p)); diff != "" {
+			t.Errorf("%s: %s", body, diff)
+		}
+	}
 }
 
 func TestWebhookEndpointsAreChecked(t *testing.T) {

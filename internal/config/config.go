@@ -21,6 +21,7 @@ type Config struct {
 	Money     Money     `setting:"money"`
 	Approval  Approval  `setting:"approval"`
 	Webhook   Webhook   `setting:"webhook"`
+	Notify    Notify    `setting:"notify"`
 	Coupon    Coupon    `setting:"coupon"`
 	Reconcile Reconcile `setting:"reconcile"`
 	Retention Retention `setting:"retention"`
@@ -179,6 +180,15 @@ func (a Approval) String() string {
 type Webhook struct {
 	Secret       string `setting:"secret" secret:"true" doc:"key that signs webhooks to a promotion's webhookUrl (HMAC-SHA256); at most 1000 characters, at least 16 random ones advised; empty: a promotion can have none"`
 	AllowPrivate bool   `setting:"allow-private" default:"false" doc:"send webhooks to private and loopback addresses, too; metadata addresses of clouds are always refused"`
+}
+
+// Notify configures messages to people, in Slack and by e-mail.
+type Notify struct {
+	SlackURL         string `setting:"slack-url" secret:"true" doc:"http:// or https:// URL of an incoming webhook of Slack, or of a system that takes the same messages; used for endpoints of kind SLACK without a URL, of which one is created if there is none; empty: none"`
+	SMTPURL          string `setting:"smtp-url" secret:"true" doc:"smtp://user:password@host:587 or smtps://host URL of the mail server for endpoints of kind EMAIL; smtp uses STARTTLS if the server offers it, and never sends a password without; empty: none"`
+	SMTPPasswordFile string `setting:"smtp-password-file" doc:"file with one line, the password for notify.smtp-url, which then must not have one; reread for each e-mail"`
+	From             string `setting:"from" doc:"sender of e-mails, such as Largesse <largesse@example.com>; needed for notify.smtp-url"`
+	ConsoleURL       string `setting:"console-url" doc:"http:// or https:// URL at which people open the console, for the links in messages; empty: no links"`
 }
 
 // Otel configures the export of traces. Without an Endpoint, there are none.

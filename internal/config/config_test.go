@@ -318,6 +318,14 @@ func TestValidate(t *testing.T) {
 		{"retention.audit", "1h", ""},
 		{"webhook.secret", "0123456789abcdef", ""},
 		{"webhook.secret", strings.Repeat("x", 1001), `webhook.secret = "xxxxx" (flag --webhook-secret) must have at most 1000 characters`},
+		{"notify.slack-url", "https://hooks.example/services/T/B/x", ""},
+		{"notify.slack-url", "hooks.example/hunter2", `notify.slack-url = "xxxxx" (flag --notify-slack-url) must be an absolute URL`},
+		{"notify.smtp-url", "smtp://kim:p@mail.example:587", "needs notify.from, an e-mail address"},
+		{"notify.smtp-url", "mail.example:587", "must be like smtp://user:password@mail.example:587"},
+		{"notify.from", "rewards@shop.example", "has no effect without notify.smtp-url"},
+		{"notify.smtp-password-file", "/run/password", "has no effect without notify.smtp-url"},
+		{"notify.console-url", "https://rewards.example/", ""},
+		{"notify.console-url", "https://rewards.example/#/overview", "must not have a user, a query or a fragment"},
 		{"http.listen", "127.0.0.1:0", ""},
 		{"http.listen", "[::1]:8080", ""},
 		{"http.listen", "loop.example:8080", ""},
@@ -451,7 +459,7 @@ func TestMasked(t *testing.T) {
 	t.Parallel()
 	c, _, err := Load(LoadParams{
 		File:    writeFile(t, "money:\n  refusal-codes: [A, B]\n  give-up-after: 90m\n  token-file: /run/token\n"),
-		Environ: []string{"LARGESSE_MONEY_AUTH_HEADER=X-Api-Key: hunter4", "LARGESSE_WEBHOOK_SECRET=https://hunter5.example", "LARGESSE_DATABASE_URL=postgres://app:hunter2@db/largesse?sslpassword=hunter3&sslmode=require"},
+		Environ: []string{"LARGESSE_MONEY_AUTH_HEADER=X-Api-Key: hunter4", "LARGESSE_WEBHOOK_SECRET=https://hunter5.example", "LARGESSE_NOTIFY_SLACK_URL=https://hooks.example/services/T0/hunter6", "LARGESSE_NOTIFY_SMTP_URL=smtp://kim:hunter7@mail.example", "LARGESSE_NOTIFY_FROM=rewards@shop.example", "LARGESSE_DATABASE_URL=postgres://app:hunter2@db/largesse?sslpassword=hunter3&sslmode=require"},
 		Flags:   map[string]string{"redis.url": "redis://:hunter2@a:6379,rediss://b:6379"},
 	})
 	if err != nil {
@@ -473,6 +481,8 @@ func TestMasked(t *testing.T) {
 			"  idempotency-window: 24h # default\n",
 			"  secret: xxxxx # environment LARGESSE_WEBHOOK_SECRET\n",
 			"  above: 0 # default\n",
+			"  slack-url: https://hooks.example/services/xxxxx/xxxxx # environment LARGESSE_NOTIFY_SLACK_URL\n",
+			"  smtp-url: smtp://kim:xxxxx@mail.example # environment LARGESSE_NOTIFY_SMTP_URL\n",
 		} {
 			if !strings.Contains(got, line) {
 				t.Errorf("this line is missing: %s\n%s", line, got)
@@ -491,6 +501,7 @@ func TestMasked(t *testing.T) {
 		want.Redis.URL = "redis://:xxxxx@a:6379,rediss://b:6379"
 		want.Money.AuthHeader = "X-Api-Key: xxxxx"
 		want.Webhook.Secret = "xxxxx"
+		want.Notify.SlackURL, want.Notify.SMTPURL = "https://hooks.example/services/xxxxx/xxxxx", "smtp://kim:xxxxx@mail.example"
 		fixture.Equal(t, want, again, ignoreSources)
 	})
 }
@@ -603,7 +614,7 @@ func FuzzReadYAML(f *testing.F) {
 		if len(problems) > 0 {
 			t.Fatalf("the output of Masked cannot be used: %v\n%s", problems, shown)
 		}
-		back.Database.URL, back.Redis.URL, back.Money.URL = c.Database.URL, c.Redis.URL, c.Money.URL
+		back.Database.URL, back.Redis.URL, back.Money.URL, back.Notify = c.Database.URL, c.Redis.URL, c.Money.URL, c.Notify
 		if diff := cmp.Diff(c, back, ignoreSources); diff != "" {
 			t.Fatalf("Masked lost something:\n%s", diff)
 		}

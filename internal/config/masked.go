@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // SettingValue is a setting in a Config, without secrets.
@@ -86,6 +88,8 @@ func (s Setting) Shown(text string) string {
 		return mask
 	case s.Name == "money.request.path" || s.Name == "money.lookup.path":
 		return pathSecret.ReplaceAllString(text, "${1}"+mask)
+	case s.Name == "notify.slack-url":
+		return webhook.MaskURL(text)
 	case s.Name == "money.request.body":
 		return maskExpression(text)
 	}

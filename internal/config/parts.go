@@ -13,6 +13,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 // The functions in this file convert settings to the types of other packages.
@@ -33,6 +34,19 @@ func (c Kafka) SASL() *bus.SASL {
 		return nil
 	}
 	return &bus.SASL{Mechanism: c.SASLMechanism, User: c.SASLUser, PasswordFile: c.SASLPasswordFile}
+}
+
+// MailServer returns the server that sends e-mails, or nil for none. The error continues a
+// sentence that begins with notify.smtp-url.
+func (c Notify) MailServer() (*webhook.MailServer, error) {
+	if c.SMTPURL == "" {
+		return nil, nil //nolint:nilnil // none is set
+	}
+	var password func() (string, error)
+	if c.SMTPPasswordFile != "" {
+		password = func() (string, error) { return service.ReadPassword(c.SMTPPasswordFile) }
+	}
+	return webhook.NewMailServer(c.SMTPURL, c.From, password)
 }
 
 // Proxies returns the networks of trusted proxies. The error continues a sentence that

@@ -20,6 +20,7 @@ import (
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/service"
+	"github.com/largesse/largesse/internal/webhook"
 )
 
 const (
@@ -81,6 +82,7 @@ func (v *validation) run() {
 	v.kafkaSecurity(c.Kafka)
 	v.money(c.Money)
 	v.controls(c)
+	v.notify(c.Notify)
 	if c.Coupon.ConsumerConcurrency >= c.Database.MaxConnections && v.good("coupon.consumer-concurrency") {
 		v.wrong("coupon.consumer-concurrency", fmt.Sprintf("must be below database.max-connections, which is %d: other parts of the instance also need connections", c.Database.MaxConnections))
 	}
@@ -267,6 +269,23 @@ func (v *validation) controls(c Config) {
 	}
 	if utf8.RuneCountInString(c.Webhook.Secret) > webhookSecretMax {
 		v.wrong("webhook.secret", fmt.Sprintf("must have at most %d characters", webhookSecretMax))
+	}
+}
+
+func (v *validation) notify(c Notify) {
+	if c.SlackURL != "" {
+		v.usable("notify.slack-url", webhook.CheckURL(c.SlackURL))
+	}
+	_, err := c.MailServer()
+	v.usable("notify.smtp-url", err)
+	v.passwordFile("notify.smtp-password-file", c.SMTPPasswordFile, "notify.smtp-url", c.SMTPURL)
+	if c.SMTPURL == "" {
+		v.unset("has no effect without notify.smtp-url: set that, or remove this setting", "notify.from")
+	}
+	if v.url("notify.console-url", c.ConsoleURL, "http", "https") {
+		if u, err := url.Parse(c.ConsoleURL); err == nil && (u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
+			v.wrong("notify.console-url", "must not have a user, a query or a fragment")
+		}
 	}
 }
 

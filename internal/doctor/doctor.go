@@ -91,6 +91,7 @@ func Run(ctx context.Context, p Params) ([]Check, error) {
 			"kafka.sasl-mechanism", "kafka.sasl-user", "kafka.sasl-password-file",
 		}, lookAtKafka},
 		{"money", []string{"money.url", "money.timeout", "money.max-concurrency", "money.auth-header", "money.client-cert"}, lookAtMoney},
+		{"notify", []string{"notify.slack-url", "notify.smtp-url", "notify.smtp-password-file", "notify.from"}, lookAtNotify},
 	}
 	found := make([][]Check, len(parts))
 	var all sync.WaitGroup

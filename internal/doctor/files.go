@@ -24,7 +24,7 @@ var (
 )
 
 var secretFiles = []string{
-	"database.password-file", "redis.password-file", "http.tls-key", "kafka.client-key", "kafka.sasl-password-file",
+	"database.password-file", "redis.password-file", "http.tls-key", "kafka.client-key", "kafka.sasl-password-file", "notify.smtp-password-file",
 	"money.client-key", "money.token-file", "money.request.signature-key-file",
 }
 
@@ -144,7 +144,7 @@ func secretsIn(cfg config.Config, file string) []string {
 	var held []string
 	for _, s := range config.Settings {
 		text := cfg.Text(s.Name)
-		if s.Name == "redis.url" && cfg.Redis.PasswordFile != "" {
+		if s.Name == "redis.url" && cfg.Redis.PasswordFile != "" || s.Name == "notify.smtp-url" && cfg.Notify.SMTPPasswordFile != "" {
 			continue // its user is only a name, although it is masked as a password without a user
 		}
 		if s.Secret && s.Shown(text) != text && strings.HasPrefix(cfg.Source(s.Name), "file "+file) {

@@ -483,7 +483,14 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	webhooks := campaign.NewWebhooks(campaign.WebhooksConfig{
 		Rows: e.store, Secret: e.cfg.Webhook.Secret, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
 	})
-	deliverer := webhook.NewDeliverer(webhook.Config{Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log})
+	mail, err := e.cfg.Notify.MailServer()
+	if err != nil {
+		return err // Validate refuses it
+	}
+	deliverer := webhook.NewDeliverer(webhook.Config{
+		Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
+		Notify: webhook.Notify{SlackURL: e.cfg.Notify.SlackURL, Mail: mail, ConsoleURL: e.cfg.Notify.ConsoleURL},
+	})
 	e.onClose(func() {
 		// They stop concurrently, so that they wait for their calls in flight together.
 		var stopping sync.WaitGroup
@@ -655,8 +662,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(parts.APIConnections(e.cfg, parts.OpenFilesMax())*4/5, 1)),
 		Pages:    pages,
 		Verifier: verifier, IDs: ids,
-		WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate,
-		CallerLimits:        auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
+		WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate, SlackSet: e.cfg.Notify.SlackURL != "", MailSet: e.cfg.Notify.SMTPURL != "",
+		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),
 		Promotions: e.promotions(ids), ApprovalAbove: e.above,
 		DeadLetters: campaign.NewDeadLetters(campaign.DeadLettersConfig{
 			Rows: e.store, Publisher: e.bus, Hint: e.flow.Hint, Log: e.log,

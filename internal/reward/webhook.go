@@ -1,5 +1,10 @@
 package reward
 
+// PeopleEvents are the events of which people are told, in Slack or by e-mail.
+var PeopleEvents = []string{
+	"promotion.approval_needed", "promotion.paused", "promotion.completed", "balance.breach", "coupon.sold_out", "coupon.approval_needed",
+}
+
 // WebhookEvents are the events that a webhook endpoint can ask for. Their order is that
 // of their numbers in the database, so none may be removed or moved.
 var WebhookEvents = []string{

@@ -18,6 +18,7 @@ const WebhookTest = "webhook.test"
 
 // Numbers of events in WebhookEvents that statements of the drivers name.
 const (
+	WebhookPaused         = 2
 	WebhookApprovalNeeded = 5
 	WebhookBreach         = 6
 	WebhookPayoutFailed   = 7
@@ -32,16 +33,32 @@ const (
 // them.
 const WebhookEndpointsMax = 50
 
+// WebhookKind says what an endpoint is, and which messages it gets.
+type WebhookKind string
+
+// The kinds. Those other than KindWebhook are for people: they hear only of
+// reward.PeopleEvents, and of a pause only if Largesse paused the promotion, for a reason that
+// has no event of its own.
+const (
+	KindWebhook WebhookKind = "WEBHOOK" // another system: signed webhooks
+	KindSlack   WebhookKind = "SLACK"   // a channel: incoming webhooks as of Slack
+	KindEmail   WebhookKind = "EMAIL"   // people by e-mail
+)
+
 // WebhookEndpoint is a receiver of events.
 type WebhookEndpoint struct {
-	ID             int64
+	ID   int64
+	Kind WebhookKind // never changes
+	// URL is empty for KindEmail, and for KindSlack if it is the one of the settings.
 	URL            string
+	To             []string // e-mail addresses, for KindEmail
+	Language       string   // of messages to people; empty: the default
 	Description    string
 	Events         []string // of WebhookEvents, in their order
 	Enabled        bool
 	DisabledReason string // empty if a person disabled it
 	DisabledAt     time.Time
-	Secret         string
+	Secret         string // empty for messages to people, which are not signed
 	// PreviousSecret signs, too, until PreviousUntil. It is empty afterwards.
 	PreviousSecret string
 	PreviousUntil  time.Time
@@ -63,10 +80,12 @@ type WebhookEndpoint struct {
 // WebhookEndpointChange has what changes; nil does not.
 type WebhookEndpointChange struct {
 	URL         *string
+	To          []string
+	Language    *string
 	Description *string
 	Events      []string
 	Enabled     *bool
-	NewSecret   string // replaces all secrets if URL is another than the present one
+	NewSecret   string // replaces all secrets, if there are some and URL is another than the present one
 	// Was is the endpoint as the caller has seen it; nil means any. If something that can
 	// change is not as in Was, nothing changes, and the error is CodePreconditionFailed.
 	Was *WebhookEndpoint
@@ -110,7 +129,7 @@ type WebhookAttempt struct {
 	At     time.Time
 	Status int // HTTP status; 0: no response
 	Millis int64
-	Error  string // empty if the receiver accepted the delivery
+	Error  string // of a delivered one: the addresses that the mail server has refused
 }
 
 // WebhookAttemptRecord is an attempt, and what follows from it.

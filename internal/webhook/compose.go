@@ -37,6 +37,11 @@ type (
 		Currency        string           `json:"currency,omitempty"`
 		StartedAt       time.Time        `json:"startedAt,omitzero"`
 		FinishedAt      time.Time        `json:"finishedAt,omitzero"`
+		StartsAt        time.Time        `json:"startsAt,omitzero" doc:"Of a draft that starts by itself"`
+		CreatedBy       string           `json:"createdBy,omitempty"`
+		PausedBy        string           `json:"pausedBy,omitempty" doc:"Absent if Largesse paused it"`
+		ApprovedCount   int64            `json:"approvedCount,omitempty" doc:"Targets that are approved"`
+		ApprovedAmount  int64            `json:"approvedAmount,omitempty" doc:"May exceed 2^53"`
 	}
 	// PayoutData describes a payout.
 	PayoutData struct {
@@ -122,12 +127,17 @@ func DescribePromotion(v store.PromotionView) PromotionData {
 	for s, n := range v.Counts.Payouts {
 		counts[reward.State(s).JSONName()] = n
 	}
-	return PromotionData{
+	data := PromotionData{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), PauseReason: v.PauseReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: counts,
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]), Currency: v.Currency,
-		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(),
+		StartedAt: v.StartedAt.UTC(), FinishedAt: v.FinishedAt.UTC(), CreatedBy: v.CreatedBy, PausedBy: v.PausedBy,
+		ApprovedCount: v.Approval.Count, ApprovedAmount: int64(v.Approval.Amount),
 	}
+	if v.Status == reward.Draft {
+		data.StartsAt = v.StartsAt.UTC()
+	}
+	return data
 }
 
 func (d *Deliverer) payout(ctx context.Context, id store.PayoutID) (PayoutData, error) {

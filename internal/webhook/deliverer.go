@@ -1,10 +1,13 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,11 +18,12 @@ import (
 )
 
 const (
-	trimInterval = time.Minute      // between looks at what is stored
-	callsMax     = 4                // calls in flight to an endpoint
-	claimBatch   = 2 * callsMax     // deliveries claimed at once
-	claimLease   = 2 * time.Minute  // of a claimed delivery
-	trimTimeout  = 30 * time.Second // of one trim
+	trimInterval = time.Minute                 // between looks at what is stored
+	callsMax     = 4                           // calls in flight to an endpoint
+	claimBatch   = 2 * callsMax                // deliveries claimed at once
+	claimLease   = 2 * time.Minute             // of a claimed delivery
+	trimTimeout  = 30 * time.Second            // of one trim
+	attemptMax   = mailTimeout + 3*RowsTimeout // of one attempt, of every kind
 	// An endpoint that does not respond at all gets no call for a while.
 	silenceBackoff, silenceBackoffMax = time.Second, time.Minute
 
@@ -46,6 +50,7 @@ const (
 // Rows is the part of the store that a Deliverer uses.
 type Rows interface {
 	WebhookEndpointList(ctx context.Context, limit int) ([]store.WebhookEndpoint, error)
+	WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error)
 	WebhookEndpointGet(ctx context.Context, id int64, limit int) (store.WebhookEndpoint, error)
 	WebhookEndpointsDue(ctx context.Context) ([]store.WebhookEndpoint, error)
 	WebhookDeliveryClaim(ctx context.Context, endpoint int64, limit int, lease time.Duration) ([]store.EndpointDelivery, error)
@@ -63,8 +68,20 @@ type Config struct {
 	Rows Rows
 	// AllowPrivate allows receivers whose address is not public.
 	AllowPrivate bool
+	Notify       Notify
 	Metrics      *obs.Metrics
 	Log          obs.Log
+}
+
+// Notify configures messages to people.
+type Notify struct {
+	// SlackURL is the URL of endpoints of kind SLACK that have none. While it is set and there
+	// is no endpoint of that kind, a Deliverer creates one for all of reward.PeopleEvents.
+	SlackURL string
+	// Mail sends the messages of endpoints of kind EMAIL; nil: they fail.
+	Mail *MailServer
+	// ConsoleURL is the URL of the console, for links; "" means none.
+	ConsoleURL string
 }
 
 // Deliverer delivers events to webhook endpoints. A delivery is claimed under a lease,
@@ -155,7 +172,7 @@ func (d *Deliverer) work(ctx, calls context.Context, id int64, r *receiver) {
 			sending.Go(func() {
 				for c := range next {
 					// Others may claim what could not be recorded before the lease ends.
-					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < AttemptMax {
+					if ctx.Err() != nil || !d.mayCall(r) || time.Until(until) < attemptMax {
 						return
 					}
 					d.deliver(calls, e, c, r)
@@ -208,13 +225,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 		return
 	}
 	began := time.Now()
-	header := http.Header{}
-	secrets := []string{e.Secret}
-	if e.PreviousSecret != "" {
-		secrets = append(secrets, e.PreviousSecret)
-	}
-	Sign(header, MessageID(c), began, body, secrets...)
-	status, err := Post(ctx, d.transport, e.URL, header, body)
+	status, refused, err := d.send(ctx, e, c, body)
 	if status == 0 && ctx.Err() != nil {
 		return // a stop is no failure of the receiver; the delivery is sent again
 	}
@@ -227,7 +238,7 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	}
 	attrs = append(attrs, "status", status)
 	if err == nil {
-		a.State = store.WebhookDelivered
+		a.State, a.Error = store.WebhookDelivered, strings.Join(refused, "; ")
 		d.cfg.Metrics.WebhookAttempted(obs.WebhookDelivered)
 		d.log.Debug("webhook delivered", attrs...)
 	} else {
@@ -237,9 +248,51 @@ func (d *Deliverer) deliver(ctx context.Context, e store.WebhookEndpoint, c stor
 	d.record(ctx, &a, attrs)
 }
 
+// send makes one attempt. refused has the addresses that a mail server did not accept.
+func (d *Deliverer) send(ctx context.Context, e store.WebhookEndpoint, c store.EndpointDelivery, body []byte) (status int, refused []string, err error) {
+	now, id := time.Now(), MessageID(c)
+	if e.Kind == store.KindWebhook {
+		header, secrets := http.Header{}, []string{e.Secret}
+		if e.PreviousSecret != "" {
+			secrets = append(secrets, e.PreviousSecret)
+		}
+		Sign(header, id, now, body, secrets...)
+		status, err = Post(ctx, d.transport, e.URL, header, body)
+		return status, nil, err
+	}
+	n, err := describe(body, e.Language, d.cfg.Notify.ConsoleURL)
+	if err != nil {
+		return 0, nil, err
+	}
+	if e.Kind == store.KindEmail {
+		if d.cfg.Notify.Mail == nil {
+			return 0, nil, errNoMail
+		}
+		message, err := d.cfg.Notify.Mail.compose(&n, id, e.To, now)
+		if err != nil {
+			return 0, nil, err
+		}
+		return d.cfg.Notify.Mail.send(ctx, e.To, message)
+	}
+	address := cmp.Or(e.URL, d.cfg.Notify.SlackURL)
+	if address == "" {
+		return 0, nil, errNoSlack
+	}
+	message, err := n.slack()
+	if err == nil {
+		status, err = Post(ctx, d.transport, address, nil, message)
+	}
+	return status, nil, err
+}
+
+var (
+	errNoMail  = errors.New("notify.smtp-url is not set, so no e-mail can be sent")
+	errNoSlack = errors.New("the endpoint has no URL, and notify.slack-url is not set")
+)
+
 // afterFailure decides what follows from a failed attempt. A test has only one.
 func (d *Deliverer) afterFailure(a *store.WebhookAttemptRecord, c store.EndpointDelivery, err error, attrs []any) {
-	if a.Status == http.StatusGone && !a.Test {
+	if a.Status == http.StatusGone && !a.Test { // no reply of a mail server has this code
 		a.DisableNow, a.DisableReason = true, reasonGone
 	}
 	if c.Tries < len(retries) && !a.Test {
@@ -297,6 +350,9 @@ func (d *Deliverer) trim(ctx, _ context.Context, _ *sync.WaitGroup) (more bool, 
 	if err != nil {
 		return false, fmt.Errorf("list webhook endpoints: %w", err)
 	}
+	if err := d.createChannel(ctx, endpoints); err != nil {
+		return false, fmt.Errorf("create the endpoint of notify.slack-url: %w", err)
+	}
 	backlog, disabled := 0, 0
 	for _, e := range endpoints {
 		backlog += e.Pending
@@ -306,6 +362,26 @@ func (d *Deliverer) trim(ctx, _ context.Context, _ *sync.WaitGroup) (more bool, 
 	}
 	d.cfg.Metrics.WebhookEndpoints(backlog, disabled)
 	return false, nil
+}
+
+// channelID is the ID of the endpoint that createChannel creates: no other can have it, and
+// instances that create it together create it once.
+const channelID = 1
+
+// createChannel creates an endpoint for all events of which people are told, if
+// notify.slack-url is set and there is no endpoint of its kind.
+func (d *Deliverer) createChannel(ctx context.Context, endpoints []store.WebhookEndpoint) error {
+	if d.cfg.Notify.SlackURL == "" || slices.ContainsFunc(endpoints, func(e store.WebhookEndpoint) bool { return e.Kind == store.KindSlack }) {
+		return nil
+	}
+	_, err := d.cfg.Rows.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
+		ID: channelID, Kind: store.KindSlack, Description: "notify.slack-url", Events: reward.PeopleEvents, Enabled: true,
+		CreatedAt: time.Now(), CreatedBy: "largesse",
+	})
+	if reward.HasCode(err, reward.CodeExists) {
+		return nil
+	}
+	return err
 }
 
 func (d *Deliverer) trimStep(ctx context.Context, p store.WebhookTrimParams) (store.WebhookTrimResult, error) {

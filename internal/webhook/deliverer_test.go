@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +37,7 @@ type fakeRows struct {
 func newFakeRows(ids ...int64) *fakeRows {
 	f := &fakeRows{endpoints: map[int64]*store.WebhookEndpoint{}}
 	for _, id := range ids {
-		f.endpoints[id] = &store.WebhookEndpoint{ID: id, URL: fmt.Sprintf("https://%d.example/in", id), Enabled: true, Secret: NewSecret()}
+		f.endpoints[id] = &store.WebhookEndpoint{ID: id, URL: fmt.Sprintf("https://%d.example/in", id), Kind: store.KindWebhook, Enabled: true, Secret: NewSecret()}
 	}
 	return f
 }
@@ -125,8 +127,23 @@ func (f *fakeRows) WebhookDeliveryRecord(_ context.Context, a store.WebhookAttem
 }
 
 func (f *fakeRows) WebhookDeliveryOwners(context.Context) ([]int64, error) { return nil, nil }
-func (f *fakeRows) WebhookEndpointList(context.Context, int) ([]store.WebhookEndpoint, error) {
-	return nil, nil
+func (f *fakeRows) WebhookEndpointList(context.Context, int) (list []store.WebhookEndpoint, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.endpoints {
+		list = append(list, *e)
+	}
+	return list, nil
+}
+
+func (f *fakeRows) WebhookEndpointCreate(_ context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.endpoints[e.ID] != nil {
+		return e, reward.NewError(reward.KindConflict, reward.CodeExists, "it exists")
+	}
+	f.endpoints[e.ID] = &e
+	return e, nil
 }
 
 // fakeReceivers replaces the network: each host responds as its script says.
@@ -194,7 +211,7 @@ func never(ctx context.Context, _ int) (int, error) {
 func deliver(t *testing.T, n int, rows *fakeRows, r *fakeReceivers, test func(t *testing.T)) {
 	t.Helper()
 	for range n {
-		d := NewDeliverer(Config{Rows: rows, Metrics: obs.NewMetrics()})
+		d := NewDeliverer(Config{Rows: rows, Notify: Notify{SlackURL: "https://slack.example/T/B/x"}, Metrics: obs.NewMetrics()})
 		d.transport = r
 		d.Start(t.Context())
 		defer d.Stop()
@@ -354,6 +371,32 @@ func TestDeliverer(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Second+stopTimeout+time.Second || len(rows.records) != 0 {
 			t.Errorf("the stop took %v, %d records", took, len(rows.records))
 		}
+	})
+
+	fixture.OnFakeTime(t, "PeopleAreTold", func(t *testing.T) {
+		rows, r := newFakeRows(2, 3, 4), newFakeReceivers()
+		rows.endpoints[3].Kind, rows.endpoints[3].Secret, rows.endpoints[3].URL = store.KindEmail, "", ""
+		deliver(t, 2, rows, r, func(t *testing.T) {
+			time.Sleep(2 * time.Second)
+			made := rows.endpoint(channelID)
+			if made.Kind != store.KindSlack || !made.Enabled || made.URL != "" || made.Secret != "" {
+				t.Errorf("%+v", made)
+			}
+			for id := range int64(4) {
+				rows.addEvent(id+1, 1, store.WebhookTest)
+			}
+			time.Sleep(3 * time.Second)
+			calls := r.of("slack.example")
+			if len(calls) != 1 || calls[0].header.Get(headerSignature) != "" || !strings.Contains(calls[0].body, "This is a test message") || rows.of(1).State != store.WebhookDelivered {
+				t.Errorf("%+v", calls)
+			}
+			if len(r.of("2.example")) != 1 || len(r.of("4.example")) != 1 {
+				t.Error("a failing mail server delays others")
+			}
+			if last := rows.records[len(rows.records)-1]; rows.of(3).State != store.WebhookAbandoned || !slices.ContainsFunc(rows.records, func(a store.WebhookAttemptRecord) bool { return a.Error == errNoMail.Error() }) {
+				t.Errorf("%+v", last)
+			}
+		})
 	})
 
 	fixture.OnFakeTime(t, "BothSecretsSign", func(t *testing.T) {

@@ -6,12 +6,15 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -47,6 +50,24 @@ func newTransport(dialer *net.Dialer) *http.Transport {
 	}
 }
 
+// CheckReachable connects to a receiver and sends nothing.
+func CheckReachable(ctx context.Context, address string, allowPrivate bool) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return errNoURL
+	}
+	port := "80"
+	if u.Scheme == "https" {
+		port = "443"
+	}
+	dialer := &net.Dialer{Timeout: Timeout, Control: control(allowPrivate)}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
+	if err != nil {
+		return &callError{reasonFor(err), err}
+	}
+	return conn.Close()
+}
+
 // Post sends a body once and returns the status of the response, 0 without one, and why
 // the receiver has not accepted it. It reads a limited part of the response, so that a
 // receiver can finish writing it. The error shows neither the path nor the query of the
@@ -58,7 +79,7 @@ func Post(ctx context.Context, transport http.RoundTripper, address string, head
 	if err != nil {
 		return 0, errors.New("the webhook's URL cannot be parsed") // without the cause, which contains the URL and its secrets
 	}
-	req.Header = header.Clone()
+	maps.Copy(req.Header, header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "largesse")
 	// Use the transport directly: an http.Client would follow redirects.

@@ -87,7 +87,7 @@ func (t *Tables) writePromotion(ctx context.Context, what string, was *reward.Pr
 		if c.author != "" {
 			all = append(all, Statement{SQL: addAuthor, Args: []any{id, c.author}})
 		}
-		all = append(append(all, t.events(&c)...), c.then...)
+		all = append(append(all, t.events(was, &c)...), c.then...)
 		return append(all, Statement{SQL: promotionSQL, Args: []any{id}, Row: func(scan Scan) error { return scanDetails(scan, &v) }})
 	})
 	return v, err
@@ -172,23 +172,29 @@ func described(was, next *reward.Promotion) []Statement {
 const (
 	promotionEvent = `INSERT INTO webhooks (promotion_id, event, url, at, due_at) VALUES ($1, $2, $3, $4, $4)`
 
-	// endpointEvent records event $2 of promotion $1 for each endpoint that asks for it.
+	// endpointEvent records event $2 of promotion $1 for each endpoint that asks for it; if $3
+	// is false, only for those that are people.
 	endpointEvent = `INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
 SELECT e.id, CAST($2 AS integer), now.at, now.at, CAST($1 AS bigint) FROM (SELECT :clock AS at) now, webhook_endpoints e
-WHERE e.enabled AND e.events >> CAST($2 AS integer) & 1 = 1 ORDER BY e.id`
+WHERE e.enabled AND e.events >> CAST($2 AS integer) & 1 = 1 AND ($3 OR e.kind <> 'WEBHOOK') ORDER BY e.id`
 )
 
 // events returns the statements that record the event of a change, for the webhook of the
 // promotion and for endpoints. Endpoints hear of a breach and of a needed approval here, and
-// only they of the latter; triggers record for them that the status changed.
-func (t *Tables) events(c *promotionChange) []Statement {
+// only they of the latter; triggers record for them that the status changed. People hear here
+// that Largesse paused a promotion for another reason.
+func (t *Tables) events(was *reward.Promotion, c *promotionChange) []Statement {
 	var all []Statement
 	id := int64(c.next.ID)
 	switch c.event {
 	case store.EventBreach:
-		all = append(all, Statement{SQL: endpointEvent, Args: []any{id, store.WebhookBreach}})
+		all = append(all, Statement{SQL: endpointEvent, Args: []any{id, store.WebhookBreach, true}})
 	case store.EventApproval:
-		return []Statement{{SQL: endpointEvent, Args: []any{id, store.WebhookApprovalNeeded}}}
+		return []Statement{{SQL: endpointEvent, Args: []any{id, store.WebhookApprovalNeeded, true}}}
+	default:
+		if was != nil && was.Status != reward.Paused && c.next.Status == reward.Paused && c.next.PausedBy == "" {
+			all = append(all, Statement{SQL: endpointEvent, Args: []any{id, store.WebhookPaused, false}})
+		}
 	}
 	if c.event != "" && c.next.WebhookURL != "" {
 		all = append(all, Statement{SQL: promotionEvent, Args: []any{id, c.event, c.next.WebhookURL, c.at}})

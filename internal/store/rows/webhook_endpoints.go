@@ -1,9 +1,11 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/internal/reward"
@@ -12,7 +14,7 @@ import (
 )
 
 const (
-	endpointColumns = `e.id, e.url, e.description, e.events, e.enabled, e.disabled_reason, e.disabled_at, e.secret,
+	endpointColumns = `e.id, e.kind, e.url, e.recipients, e.language, e.description, e.events, e.enabled, e.disabled_reason, e.disabled_at, e.secret,
 CASE WHEN e.previous_until > :clock THEN e.previous_secret ELSE '' END, CASE WHEN e.previous_until > :clock THEN e.previous_until END,
 e.failing_since, e.failures, e.last_error, e.delivered_at, e.overflowing, e.dropped, e.dropped_at, e.created_at, e.created_by`
 
@@ -23,24 +25,24 @@ FROM webhook_endpoints e `
 	dueEndpoints = `SELECT ` + endpointColumns + `, 0 FROM webhook_endpoints e WHERE e.enabled
 AND EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.endpoint_id = e.id AND d.state = 0 AND d.due_at <= (SELECT :clock)) ORDER BY e.id`
 
-	createEndpoint = `INSERT INTO webhook_endpoints (id, url, description, events, enabled, secret, created_at, created_by)
-SELECT $1, $2, $3, CAST($4 AS bigint), CAST($5 AS boolean), $6, $7, $8
+	createEndpoint = `INSERT INTO webhook_endpoints (id, url, description, events, enabled, secret, created_at, created_by, kind, recipients, language)
+SELECT $1, $2, $3, CAST($4 AS bigint), CAST($5 AS boolean), $6, $7, $8, $10, $11, $12
 WHERE (SELECT count(*) FROM webhook_endpoints) < CAST($9 AS bigint) ON CONFLICT DO NOTHING RETURNING id`
 
 	changeEndpoint = `UPDATE webhook_endpoints SET url = coalesce(CAST($2 AS text), url), description = coalesce(CAST($3 AS text), description),
-  events = coalesce(CAST($4 AS bigint), events), enabled = coalesce(CAST($5 AS boolean), enabled),
+  recipients = coalesce(CAST($11 AS text), recipients), language = coalesce(CAST($12 AS text), language), events = coalesce(CAST($4 AS bigint), events), enabled = coalesce(CAST($5 AS boolean), enabled),
   disabled_reason = CASE WHEN CAST($5 AS boolean) IS NULL OR CAST($5 AS boolean) = enabled THEN disabled_reason ELSE '' END,
   disabled_at = CASE WHEN CAST($5 AS boolean) IS NULL OR CAST($5 AS boolean) = enabled THEN disabled_at WHEN enabled THEN :clock END,
   failing_since = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN NULL ELSE failing_since END,
   failures = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN 0 ELSE failures END,
   last_error = CASE WHEN CAST($5 AS boolean) AND NOT enabled THEN '' ELSE last_error END,
-  secret = CASE WHEN url <> CAST($2 AS text) THEN CAST($10 AS text) ELSE secret END,
+  secret = CASE WHEN secret <> '' AND url <> CAST($2 AS text) THEN CAST($10 AS text) ELSE secret END,
   previous_secret = CASE WHEN url <> CAST($2 AS text) THEN '' ELSE previous_secret END,
   previous_until = CASE WHEN url <> CAST($2 AS text) THEN NULL ELSE previous_until END
 WHERE id = $1 AND (CAST($6 AS text) IS NULL OR url = CAST($6 AS text) AND description = CAST($7 AS text) AND events = CAST($8 AS bigint)
-  AND enabled = CAST($9 AS boolean)) RETURNING id`
+  AND enabled = CAST($9 AS boolean) AND recipients = CAST($13 AS text) AND language = CAST($14 AS text)) RETURNING id`
 
-	rotateEndpoint = `UPDATE webhook_endpoints SET previous_secret = secret, previous_until = :clock + CAST($3 AS interval), secret = $2 WHERE id = $1`
+	rotateEndpoint = `UPDATE webhook_endpoints SET previous_secret = secret, previous_until = :clock + CAST($3 AS interval), secret = $2 WHERE id = $1 AND secret <> ''`
 
 	deliveryColumns = `id, endpoint_id, event, at, promotion_id, target_id, coupon_id, template_id, state, attempts, tries, due_at, done_at, body`
 	deliverySQL     = `SELECT ` + deliveryColumns + ` FROM webhook_deliveries `
@@ -122,12 +124,19 @@ const (
 SELECT id FROM owners WHERE id IS NOT NULL`
 )
 
+// recipients returns addresses, which have no spaces, as they are stored.
+func recipients(to []string) string { return strings.Join(to, " ") }
+
 func scanEndpoint(scan Scan, e *store.WebhookEndpoint) error {
 	var events int64
-	err := scan(&e.ID, &e.URL, &e.Description, &events, &e.Enabled, &e.DisabledReason, (*at)(&e.DisabledAt), &e.Secret,
+	var to string
+	err := scan(&e.ID, (*string)(&e.Kind), &e.URL, &to, &e.Language, &e.Description, &events, &e.Enabled, &e.DisabledReason, (*at)(&e.DisabledAt), &e.Secret,
 		&e.PreviousSecret, (*at)(&e.PreviousUntil), (*at)(&e.FailingSince), &e.Failures, &e.LastError, (*at)(&e.DeliveredAt), &e.Overflowing,
 		&e.Dropped, (*at)(&e.DroppedAt), (*at)(&e.CreatedAt), &e.CreatedBy, &e.Pending)
 	e.Events = store.WebhookEventsOf(events)
+	if to != "" {
+		e.To = strings.Fields(to)
+	}
 	return err
 }
 
@@ -176,7 +185,7 @@ func noEndpoint(id int64) error {
 // WebhookEndpointCreate stores an endpoint under its ID, or returns CodeExists. It
 // returns CodeTooManyEndpoints if there are store.WebhookEndpointsMax already.
 func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpoint) (store.WebhookEndpoint, error) {
-	for what, text := range map[string]string{"url": e.URL, "description": e.Description, "creator": e.CreatedBy} {
+	for what, text := range map[string]string{"url": e.URL, "description": e.Description, "creator": e.CreatedBy, "to": recipients(e.To), "language": e.Language} {
 		if err := store.CheckText(what, text); err != nil {
 			return store.WebhookEndpoint{}, err
 		}
@@ -187,6 +196,7 @@ func (t *Tables) WebhookEndpointCreate(ctx context.Context, e store.WebhookEndpo
 		return []Statement{
 			{SQL: createEndpoint, Args: []any{
 				e.ID, e.URL, e.Description, store.WebhookEventBits(e.Events), e.Enabled, e.Secret, e.CreatedAt, e.CreatedBy, store.WebhookEndpointsMax,
+				string(cmp.Or(e.Kind, store.KindWebhook)), recipients(e.To), e.Language,
 			}, Row: seen(&made)},
 			{SQL: endpointSQL + `WHERE e.id = $2`, Args: []any{0, e.ID}, Row: into(&exists, scanEndpoint)},
 		}
@@ -237,7 +247,11 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 	if p.Events != nil {
 		events = new(store.WebhookEventBits(p.Events))
 	}
-	for what, text := range map[string]*string{"url": p.URL, "description": p.Description} {
+	var to *string
+	if p.To != nil {
+		to = new(recipients(p.To))
+	}
+	for what, text := range map[string]*string{"url": p.URL, "description": p.Description, "to": to, "language": p.Language} {
 		if text == nil {
 			continue
 		}
@@ -245,21 +259,22 @@ func (t *Tables) WebhookEndpointChange(ctx context.Context, id int64, p store.We
 			return store.WebhookEndpoint{}, err
 		}
 	}
-	var url, description *string
+	var url, description, wasTo, language *string
 	var bits *int64
 	var enabled *bool
 	if p.Was != nil {
 		url, description, bits, enabled = &p.Was.URL, &p.Was.Description, new(store.WebhookEventBits(p.Was.Events)), &p.Was.Enabled
+		wasTo, language = new(recipients(p.Was.To)), &p.Was.Language
 	}
 	e, changed, err := t.updated(ctx, "change a webhook endpoint", id, changeEndpoint, p.URL, p.Description, events, p.Enabled,
-		url, description, bits, enabled, p.NewSecret)
+		url, description, bits, enabled, p.NewSecret, to, p.Language, wasTo, language)
 	if err == nil && !changed {
 		err = rules.CheckTag([]string{}, "", "webhook endpoint", id)
 	}
 	return e, err
 }
 
-// WebhookEndpointRotate replaces the secret. The previous one is valid for a time.
+// WebhookEndpointRotate replaces the secret, if there is one. The previous one is valid for a time.
 func (t *Tables) WebhookEndpointRotate(ctx context.Context, id int64, secret string, previousFor time.Duration) (store.WebhookEndpoint, error) {
 	e, _, err := t.updated(ctx, "rotate the secret of a webhook endpoint", id, rotateEndpoint, secret, previousFor)
 	return e, err
@@ -304,7 +319,7 @@ func (t *Tables) WebhookDeliveryRecord(ctx context.Context, a store.WebhookAttem
 		var statements []Statement
 		switch {
 		case a.Test:
-		case text == "":
+		case a.State == store.WebhookDelivered:
 			statements = []Statement{{SQL: recordSuccess, Args: []any{a.EndpointID, successInterval}}}
 		default:
 			statements = []Statement{

@@ -110,6 +110,32 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		b.wantTold(2, "balance.breach 1", "promotion.completed 1")
 	})
 
+	run(t, open, "People", func(b *bundle) {
+		for id, kind := range map[int64]store.WebhookKind{1: store.KindSlack, 2: store.KindEmail, 3: store.KindWebhook} {
+			must(b.WebhookEndpointCreate(b.ctx, store.WebhookEndpoint{ID: id, Kind: kind, Events: reward.PeopleEvents, Enabled: true, CreatedAt: epoch, CreatedBy: "kim"}))(b)
+		}
+		pause := func(id reward.PromotionID, by, event string) {
+			b.Helper()
+			must(b.PromotionMove(b.ctx, store.PromotionMoveParams{
+				ID: id, To: reward.Paused, From: []reward.PromotionStatus{reward.Running}, By: by, Reason: "because", Event: event, Now: at(3),
+			}))(b)
+		}
+		b.running(1)
+		pause(1, "ann", "")
+		b.wantTold(3, "promotion.paused 1")
+		b.move(1, reward.Running)
+		pause(1, "", "")
+		b.move(1, reward.Running)
+		pause(1, "", store.EventBreach)
+		b.move(1, reward.Running)
+		b.saveWorth(1, 1, 500)
+		must(b.PromotionAwaitApproval(b.ctx, store.PromotionAwaitApprovalParams{ID: 1, ApprovalAbove: worthLimit(499), Reason: "waits", Event: store.EventApproval, Now: at(9)}))(b)
+		want := []string{"promotion.paused 1", "balance.breach 1", "promotion.approval_needed 1"}
+		b.wantTold(1, want...)
+		b.wantTold(2, want...)
+		same(b, "a system hears of each pause", 6, len(b.told(3)))
+	})
+
 	run(t, open, "Payouts", func(b *bundle) {
 		b.endpoint(1, "payout.failed", "payout.unknown")
 		b.endpoint(2, "payout.unknown")
@@ -206,7 +232,7 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 	run(t, open, "Endpoints", func(b *bundle) {
 		made := b.endpoint(7, "coupon.used", "promotion.started")
 		want := store.WebhookEndpoint{
-			ID: 7, URL: "https://example.test/7", Events: []string{"promotion.started", "coupon.used"}, Enabled: true, Secret: "whsec_1",
+			ID: 7, Kind: store.KindWebhook, URL: "https://example.test/7", Events: []string{"promotion.started", "coupon.used"}, Enabled: true, Secret: "whsec_1",
 			CreatedAt: epoch, CreatedBy: "kim",
 		}
 		same(b, "created", want, made)
@@ -230,6 +256,25 @@ func exerciseWebhookEndpoints(t *testing.T, open Open) {
 		same(b, "unchanged", want, b.endpointOf(7))
 		e = must(b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{Enabled: new(true), Was: &was}))(b)
 		same(b, "as it was seen", want, e)
+		people := must(b.WebhookEndpointCreate(b.ctx, store.WebhookEndpoint{
+			ID: 6, Kind: store.KindEmail, To: []string{"kim@example.com", "lee@example.com"}, Language: "ko", Events: []string{"balance.breach"}, CreatedAt: epoch,
+		}))(b)
+		same(b, "of people", people, b.endpointOf(6))
+		for _, other := range []func(*store.WebhookEndpoint){
+			func(e *store.WebhookEndpoint) { e.To = e.To[:1] }, func(e *store.WebhookEndpoint) { e.Language = "en" },
+		} {
+			seen := people
+			other(&seen)
+			_, err := b.WebhookEndpointChange(b.ctx, 6, store.WebhookEndpointChange{Enabled: new(true), Was: &seen})
+			b.wantCode(err, reward.CodePreconditionFailed)
+		}
+		was = people
+		people.To, people.Language, people.URL = []string{"ann@example.com"}, "en", "https://other.test"
+		same(b, "of other people", people, must(b.WebhookEndpointChange(b.ctx, 6, store.WebhookEndpointChange{
+			To: people.To, Language: &people.Language, URL: &people.URL, NewSecret: "whsec_1", Was: &was,
+		}))(b))
+		same(b, "without a secret", "", must(b.WebhookEndpointRotate(b.ctx, 6, "whsec_2", time.Hour))(b).Secret)
+		b.must(b.WebhookEndpointDelete(b.ctx, 6))
 		nul := "\x00"
 		_, err = b.WebhookEndpointChange(b.ctx, 7, store.WebhookEndpointChange{URL: &nul})
 		b.wantCode(err, reward.CodeInvalid)

@@ -2,6 +2,27 @@
 -- As in 00002, each statement can be repeated, and none rewrites a table.
 
 -- +goose Up
+-- What an endpoint is: another system (WEBHOOK), or people (SLACK, EMAIL), who hear of a
+-- pause from the statements that pause. recipients are e-mail addresses with spaces between.
+ALTER TABLE webhook_endpoints ADD COLUMN IF NOT EXISTS kind text NOT NULL DEFAULT 'WEBHOOK';
+ALTER TABLE webhook_endpoints ADD COLUMN IF NOT EXISTS recipients text NOT NULL DEFAULT '';
+ALTER TABLE webhook_endpoints ADD COLUMN IF NOT EXISTS language text NOT NULL DEFAULT '';
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION webhook_promotion_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+    SELECT e.id, n.event, n.at, n.at, NEW.id
+    FROM (SELECT clock_timestamp() AS at, CASE
+        WHEN NEW.status = 'RUNNING' AND OLD.status = 'DRAFT' THEN 1
+        WHEN NEW.status = 'PAUSED' THEN 2
+        WHEN NEW.status = 'COMPLETED' THEN 3
+        WHEN NEW.status = 'CANCELLED' THEN 4 END AS event) n, webhook_endpoints e
+    WHERE e.enabled AND e.events >> n.event & 1 = 1 AND (e.kind = 'WEBHOOK' OR n.event <> 2) ORDER BY e.id;
+    RETURN NULL;
+END
+$$;
+-- +goose StatementEnd
+
 -- The subject of events about coupon templates.
 ALTER TABLE webhook_deliveries ADD COLUMN IF NOT EXISTS template_id bigint;
 
@@ -35,3 +56,19 @@ DROP FUNCTION IF EXISTS webhook_template_event();
 ALTER TABLE promotions DROP COLUMN IF EXISTS asked_revision;
 ALTER TABLE coupon_templates DROP COLUMN IF EXISTS sold_out_quantity;
 ALTER TABLE webhook_deliveries DROP COLUMN IF EXISTS template_id;
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION webhook_promotion_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+    SELECT e.id, n.event, n.at, n.at, NEW.id
+    FROM (SELECT clock_timestamp() AS at, CASE
+        WHEN NEW.status = 'RUNNING' AND OLD.status = 'DRAFT' THEN 1
+        WHEN NEW.status = 'PAUSED' THEN 2
+        WHEN NEW.status = 'COMPLETED' THEN 3
+        WHEN NEW.status = 'CANCELLED' THEN 4 END AS event) n, webhook_endpoints e
+    WHERE e.enabled AND e.events >> n.event & 1 = 1 ORDER BY e.id;
+    RETURN NULL;
+END
+$$;
+-- +goose StatementEnd
+ALTER TABLE webhook_endpoints DROP COLUMN IF EXISTS language, DROP COLUMN IF EXISTS recipients, DROP COLUMN IF EXISTS kind;

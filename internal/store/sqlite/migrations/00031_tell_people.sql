@@ -1,4 +1,23 @@
 -- +goose Up
+-- What an endpoint is: another system (WEBHOOK), or people (SLACK, EMAIL), who hear of a
+-- pause from the statements that pause. recipients are e-mail addresses with spaces between.
+ALTER TABLE webhook_endpoints ADD COLUMN kind TEXT NOT NULL DEFAULT 'WEBHOOK';
+ALTER TABLE webhook_endpoints ADD COLUMN recipients TEXT NOT NULL DEFAULT '';
+ALTER TABLE webhook_endpoints ADD COLUMN language TEXT NOT NULL DEFAULT '';
+DROP TRIGGER webhook_promotion;
+-- +goose StatementBegin
+CREATE TRIGGER webhook_promotion AFTER UPDATE OF status ON promotions WHEN NEW.status <> OLD.status BEGIN
+    INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+    SELECT e.id, n.event, n.at, n.at, NEW.id
+    FROM (SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS at, CASE
+        WHEN NEW.status = 'RUNNING' AND OLD.status = 'DRAFT' THEN 1
+        WHEN NEW.status = 'PAUSED' THEN 2
+        WHEN NEW.status = 'COMPLETED' THEN 3
+        WHEN NEW.status = 'CANCELLED' THEN 4 END AS event) n, webhook_endpoints e
+    WHERE e.enabled AND e.events >> n.event & 1 = 1 AND (e.kind = 'WEBHOOK' OR n.event <> 2) ORDER BY e.id;
+END;
+-- +goose StatementEnd
+
 -- The subject of events about coupon templates.
 ALTER TABLE webhook_deliveries ADD COLUMN template_id INTEGER;
 
@@ -31,3 +50,19 @@ DROP TRIGGER webhook_template_new;
 ALTER TABLE promotions DROP COLUMN asked_revision;
 ALTER TABLE coupon_templates DROP COLUMN sold_out_quantity;
 ALTER TABLE webhook_deliveries DROP COLUMN template_id;
+DROP TRIGGER webhook_promotion;
+-- +goose StatementBegin
+CREATE TRIGGER webhook_promotion AFTER UPDATE OF status ON promotions WHEN NEW.status <> OLD.status BEGIN
+    INSERT INTO webhook_deliveries (endpoint_id, event, at, due_at, promotion_id)
+    SELECT e.id, n.event, n.at, n.at, NEW.id
+    FROM (SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS at, CASE
+        WHEN NEW.status = 'RUNNING' AND OLD.status = 'DRAFT' THEN 1
+        WHEN NEW.status = 'PAUSED' THEN 2
+        WHEN NEW.status = 'COMPLETED' THEN 3
+        WHEN NEW.status = 'CANCELLED' THEN 4 END AS event) n, webhook_endpoints e
+    WHERE e.enabled AND e.events >> n.event & 1 = 1 ORDER BY e.id;
+END;
+-- +goose StatementEnd
+ALTER TABLE webhook_endpoints DROP COLUMN language;
+ALTER TABLE webhook_endpoints DROP COLUMN recipients;
+ALTER TABLE webhook_endpoints DROP COLUMN kind;
