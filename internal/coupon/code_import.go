@@ -14,6 +14,7 @@ import (
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -103,20 +104,22 @@ func (c *Catalog) importCodes(ctx context.Context, id reward.TemplateID, importI
 // codeLineMax is the greatest length of a line of a file of codes, in bytes.
 const codeLineMax = 4096
 
-var codeHeader = regexp.MustCompile(`(?i)^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$`)
+var codeHeader = regexp.MustCompile(`(?i)^(((coupon|voucher|promo|discount|gift)[ _-]?)?codes?|(쿠폰|할인|바우처|상품권)? ?(코드|번호))$`)
 
-// codeFile reads a CSV file with one code per line, and an optional header. It
-// holds one batch of codes.
+// codeFile reads a CSV file with one code per line, and an optional header, in any
+// encoding of package sheet. It holds one batch of codes.
 type codeFile struct {
+	text   *sheet.TextReader
 	lines  *bufio.Scanner
 	number int64 // of the latest line, from 1
 	begun  bool  // a line with content was read
 }
 
 func newCodeFile(r io.Reader) *codeFile {
-	lines := bufio.NewScanner(r)
+	text := sheet.NewTextReader(r, "")
+	lines := bufio.NewScanner(text)
 	lines.Buffer(make([]byte, codeLineMax), codeLineMax)
-	return &codeFile{lines: lines}
+	return &codeFile{text: text, lines: lines}
 }
 
 // codeBatch holds codes that differ from each other, with the numbers of their
@@ -159,8 +162,8 @@ func (f *codeFile) code(line []byte) (string, error) {
 	if f.number == 1 {
 		line = bytes.TrimPrefix(line, []byte("\ufeff"))
 	}
-	if bytes.IndexByte(line, 0) >= 0 || !utf8.Valid(line) {
-		return "", badCode(f.number, "it is not UTF-8 text; save the file as CSV in UTF-8")
+	if bytes.IndexByte(line, 0) >= 0 || !utf8.Valid(line) || f.text.Decoded() && bytes.ContainsRune(line, utf8.RuneError) {
+		return "", badCode(f.number, "it is not text in UTF-8, UTF-16 or CP949; save the file as CSV in UTF-8")
 	}
 	code := strings.TrimSpace(string(line))
 	if bare, quoted := strings.CutPrefix(code, `"`); quoted && len(bare) > 0 {
