@@ -222,6 +222,42 @@ func TestUploadTargets(t *testing.T) {
 		fixture.Equal(t, want, result)
 	})
 
+	t.Run("SaysHowTheFileIsRead", func(t *testing.T) {
+		t.Parallel()
+		type seen struct{ URI, Type string }
+		got := make(chan seen, 2)
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			got <- seen{r.RequestURI, r.Header.Get("Content-Type")}
+			_, _ = io.WriteString(w, `{"columns":{"targetId":"No"},"lines":[{"line":2,"accepted":true,"cells":["7"]}],"alreadyPaid":[{"promotionId":"6","name":"Fall","count":3}]}`)
+		})
+		o := client.UploadOptions{Format: client.XLSX, Columns: "targetId=No", Sheet: "A b", MajorUnits: true}
+		fixture.Must(c.UploadTargets(ctx, "7", strings.NewReader("x"), o))(t)
+		const workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+		fixture.Equal(t, seen{"/v1/promotions/7/targets?amounts=major&columns=targetId%3DNo&sheet=A+b", workbook}, <-got)
+		check := fixture.Must(c.CheckTargets(ctx, strings.NewReader("x"), client.CheckOptions{
+			UploadOptions: client.UploadOptions{Encoding: "cp949"}, Type: "VOUCHER", Currency: "EUR", Amount: 5, VoucherCode: "V",
+		}))(t)
+		fixture.Equal(t, seen{"/v1/targets/check?amount=5&currency=EUR&encoding=cp949&type=VOUCHER&voucherCode=V", "text/csv"}, <-got)
+		fixture.Equal(t, client.TargetsCheck{
+			Columns: client.TargetColumns{TargetID: "No"}, Lines: []client.CheckedLine{{Line: 2, Accepted: true, Cells: []string{"7"}}},
+			AlreadyPaid: []client.AlreadyPaid{{PromotionID: "6", Name: "Fall", Count: 3}},
+		}, check)
+		if _, err := c.CheckTargets(ctx, strings.NewReader(""), client.CheckOptions{UploadOptions: client.UploadOptions{Format: "xls"}}); err == nil {
+			t.Error("an unknown format was taken")
+		}
+	})
+
+	t.Run("GetsTheRefusedLines", func(t *testing.T) {
+		t.Parallel()
+		c := serve(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			_, _ = io.WriteString(w, r.RequestURI)
+		})
+		var file strings.Builder
+		fixture.OK(t, c.RefusedLines(ctx, "7", "5", &file))
+		fixture.Equal(t, "/v1/promotions/7/uploads/5/refused", file.String())
+	})
+
 	t.Run("RefusesAnUnknownFormat", func(t *testing.T) {
 		t.Parallel()
 		c := serve(t, client.Options{}, func(http.ResponseWriter, *http.Request) { t.Error("it called") })

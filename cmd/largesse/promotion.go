@@ -40,6 +40,7 @@ func (c *cli) promotionCommand() *cobra.Command {
 		}), withID("deleted", (*client.Client).DeletePromotion), line(c, func(r map[string]string) string {
 			return fmt.Sprintf("promotion %s is deleted", r["deleted"])
 		})),
+		c.promotionCheckCommand(),
 		c.promotionUploadCommand(),
 		c.promotionPayoutsCommand(),
 		callCommand(c, &cobra.Command{

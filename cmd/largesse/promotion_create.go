@@ -24,7 +24,8 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		canary               client.NewCanary
 		startsAt, endsAt     time.Time
 		path, amount, budget string
-		start, strict, major bool
+		start, strict        bool
+		options              fileOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "create --name NAME --type point|voucher",
@@ -34,6 +35,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
   largesse promotion create --name Spring --type point --amount 1000 --max-amount 5000000 --canary-targets 100 --canary-max-failure-rate 0.02
   largesse promotion create --name Spring --type point --amount 1000 --file targets.csv --strict --start
   largesse promotion create --name Spring --type point --currency EUR --amounts major --amount 10.50 --file targets.csv
+  largesse promotion create --name Spring --type point --file members.xlsx --columns "targetId=Member no,amount=Points"
   largesse promotion create --name Gifts --type voucher --voucher V-1000 --file targets.csv.gz`,
 	}
 	const omitIt = "; omit it for none"
@@ -48,7 +50,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		bounded(wholeNumber[int], 0, reward.PromotionMaxRetriesMax, ""))
 	addOptional(flags, &p.ConsumersPerInstance, "consumers-per-instance", "consumers on each instance, 1 to 256; default: by the number of targets",
 		bounded(wholeNumber[int], 1, reward.PromotionConsumersMax, "; omit it to use the default for the number of targets"))
-	flags.StringVar(&path, "file", "", "file of targets to upload: .csv, .ndjson or .jsonl, each with or without .gz; -: CSV from stdin")
+	flags.StringVar(&path, "file", "", "file of targets to upload: .csv, .txt, .tsv, .xlsx, .ndjson or .jsonl, each with or without .gz; -: CSV from stdin")
 	flags.BoolVar(&start, "start", false, "start the promotion after the upload")
 	addFlag(flags, &p.RatePerSecond, "rate", "maximum calls per second of all instances together, 1 to 1000000; default: no limit of its own",
 		bounded(wholeNumber[int], 1, 0, omitIt))
@@ -63,7 +65,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 	flags.StringVar(&p.Notes, "notes", "", "what people should know about the promotion, at most 4000 characters")
 	flags.StringVar(&p.WebhookURL, "webhook-url", "", "http:// or https:// URL to notify when the promotion finishes or Largesse pauses it")
 	flags.BoolVar(&strict, "strict", false, "fail and do not start if any line of the file is not accepted")
-	unitsFlag(cmd, &major, "--amount, --max-amount and the amounts in the file")
+	options.flags(cmd, "--amount, --max-amount and the amounts in the file")
 	metadataFlag(cmd, &p.Metadata, metadataUsage)
 	complete(cmd, "type", "point", "voucher")
 	cmd.RunE = c.calling(func(ctx context.Context, cl *client.Client, _ []string) error {
@@ -80,7 +82,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			}
 		}
 		changed := cmd.Flags().Changed
-		if _, ok := reward.CurrencyDigits(p.Currency); major && !ok {
+		if _, ok := reward.CurrencyDigits(p.Currency); options.major && !ok {
 			return wrongUse("--amounts major needs a --currency of ISO 4217, such as EUR, not %q", p.Currency)
 		}
 		var err error
@@ -91,7 +93,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 			if !changed(a.flag) {
 				continue
 			}
-			if *a.to, err = amountOf(a.flag, a.text, p.Currency, major); err != nil {
+			if *a.to, err = amountOf(a.flag, a.text, p.Currency, options.major); err != nil {
 				return err
 			}
 		}
@@ -128,7 +130,7 @@ func (c *cli) promotionCreateCommand() *cobra.Command {
 		}
 		id := out.ID
 		if file != nil {
-			result, err := c.upload(ctx, cl, id, file, false, major)
+			result, err := c.upload(ctx, cl, id, file, options.of(file))
 			if err != nil {
 				return fmt.Errorf("promotion %s is created, but its upload failed: %w; continue with: largesse promotion upload %s %s", id, err, id, path)
 			}

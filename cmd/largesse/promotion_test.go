@@ -400,6 +400,9 @@ func TestPromotionUpload(t *testing.T) {
 		{name: "NDJSON", file: "t.ndjson", text: targetsCSV, wantType: "application/x-ndjson"},
 		{name: "JSONLines", file: "t.JSONL", text: targetsCSV, wantType: "application/x-ndjson"},
 		{name: "Gzip", file: "t.csv.gz", text: zipped.String(), wantType: "text/csv"},
+		{name: "Tabs", file: "t.tsv", text: targetsCSV, wantType: "text/tab-separated-values"},
+		{name: "UnicodeText", file: "t.txt", text: targetsCSV, wantType: "text/csv"},
+		{name: "Workbook", file: "t.XLSX", text: targetsCSV, wantType: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"},
 		{name: "FormatByFlag", file: "t.txt", text: targetsCSV, args: []string{"--format", "ndjson"}, wantType: "application/x-ndjson"},
 		{name: "DryRun", file: "t.csv", text: targetsCSV, args: []string{"--dry-run"}, wantType: "text/csv", wantDry: true},
 		{name: "Stdin", file: "-", stdin: targetsCSV, wantType: "text/csv"},
@@ -435,6 +438,65 @@ func TestPromotionUpload(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+func TestPromotionCheck(t *testing.T) {
+	t.Parallel()
+	file := writeTargets(t, "t.csv", targetsCSV)
+	const accepted = `{"columns":{"targetId":"No","amount":"Sum"},"header":["No","Name","Sum"],"delimiter":";","encoding":"cp949","accepted":1,"rejected":1,"amount":1050,"currency":"EUR",
+		"lines":[{"line":2,"accepted":true,"cells":["7","kim","10.50"],"targetId":"7","userId":"7","amount":1050},{"line":3,"cells":["x","lee","5"],"code":"BAD_ID","detail":"no number"}],
+		"alreadyPaid":[{"promotionId":"6","name":"Fall","count":1200},{"promotionId":"5","name":"May","count":1}]}`
+	const path = "POST /v1/targets/check?amount=1050&amounts=major&columns=targetId%3DNo&currency=EUR&encoding=cp949&type=POINT"
+	args := []string{"promotion", "check", file, "--currency", "EUR", "--amounts", "major", "--amount", "10.50", "--columns", "targetId=No", "--encoding", "cp949"}
+	env, _ := fakeServer(t, map[string]answer{path: {body: accepted}})
+	r := largesseRun(t.Context(), "", env, args...)
+	const want = `header   No, Name, Sum; cp949, separated by ";"
+columns  targetId=No,amount=Sum
+LINE  TARGET       USER  AMOUNT     VOUCHER  RESULT
+2     7            7     10.50 EUR           ok
+3     x | lee | 5                            BAD_ID: no number
+1,200 people of the file already paid by promotion 6 (Fall)
+1 person of the file already paid by promotion 5 (May)
+1 would be accepted (amount 10.50 EUR), 0 duplicates, 0 conflicts, 1 rejected
+`
+	fixture.Equal(t, result{exitDone, want, ""}, r, cmp.AllowUnexported(result{}))
+	if r := largesseRun(t.Context(), "", env, append(args, "--strict")...); r.code != exitFailed || !strings.Contains(r.stderr, "1 line of the file not accepted") {
+		t.Errorf("--strict: %+v", r)
+	}
+	env, _ = fakeServer(t, map[string]answer{"POST /v1/targets/check?type=POINT": {body: `{"header":["a"],"sheet":"A","sheets":["A","B"],"rejected":1,"lines":[]}`}})
+	r = largesseRun(t.Context(), "", env, "promotion", "check", file)
+	if r.code != exitFailed || !strings.HasPrefix(r.stdout, "header   a; sheet A of A, B\ncolumns  none; name them with --columns targetId=A,userId=B\n") || !strings.Contains(r.stderr, "no line of the file was accepted") {
+		t.Errorf("nothing accepted: %+v", r)
+	}
+	if r := largesseRun(t.Context(), "", env, "promotion", "check", file, "--type", "coin"); r.code != exitWrongUse {
+		t.Errorf("an unknown type: %+v", r)
+	}
+}
+
+func TestPromotionUploadWritesWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	file := writeTargets(t, "t.csv", targetsCSV)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/promotions/7/uploads/5/refused" {
+			w.Header().Set("Content-Type", "text/csv")
+			_, _ = io.WriteString(w, "targetId,error\nx,line 3: BAD_ID\n")
+			return
+		}
+		_, _ = io.WriteString(w, uploadResult)
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "refused.csv")
+	args := []string{"promotion", "upload", "7", file, "--server", server.URL, "--refused", out}
+	if r := largesseRun(t.Context(), "", nil, args...); r.code != exitDone {
+		t.Errorf("%+v", r)
+	}
+	fixture.Equal(t, "targetId,error\nx,line 3: BAD_ID\n", string(fixture.Must(os.ReadFile(out))(t)))
+	if r := largesseRun(t.Context(), "", nil, args...); r.code != exitFailed || !strings.Contains(r.stderr, "file exists") {
+		t.Errorf("a file that is there: %+v", r)
+	}
+	if r := largesseRun(t.Context(), "", nil, append(args, "--dry-run")...); r.code != exitWrongUse {
+		t.Errorf("with a dry run: %+v", r)
 	}
 }
 

@@ -168,6 +168,7 @@ type API struct {
 	progress *progressHub[reward.PromotionID, store.PromotionView]
 	counters *progressHub[reward.TemplateID, coupon.View]
 	uploads  chan struct{} // holds one token per upload that is read
+	books    chan struct{} // holds one token per workbook in memory
 	reads    *readLimits
 	shoppers chan struct{} // holds one token per read of a shopper that runs
 	refusals *tallies
@@ -197,8 +198,8 @@ func New(cfg Config) *API {
 	a := &API{
 		cfg: cfg, log: cfg.Log.For(obs.API),
 		declared: map[string]operation{"describe": {roles: public}, "docs": {roles: public}, "console": {roles: public}}, rates: newEstimator(),
-		uploads: make(chan struct{}, cfg.UploadsMost),
-		reads:   newReadLimits(cfg.ReadsPerCaller), shoppers: make(chan struct{}, shopperReads),
+		uploads: make(chan struct{}, cfg.UploadsMost), books: make(chan struct{}, workbooksMax),
+		reads: newReadLimits(cfg.ReadsPerCaller), shoppers: make(chan struct{}, shopperReads),
 	}
 	a.refusals, a.acts, a.held = newTallies(a.writeRefusals), newTallies(a.writeActs), newHeldAnswers(cfg.HeldMost)
 	a.Router = web.NewRouter(web.RouterConfig{

@@ -130,7 +130,7 @@ func uploadOf(u store.Upload, currency string) client.Upload {
 	out := client.Upload{
 		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: timeOf(u.FinishedAt),
 		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount), Currency: currency,
-		ReportURL: reportURL(u.PromotionID, u.ID),
+		ReportURL: reportURL(u.PromotionID, u.ID), RefusedURL: refusedURL(u.PromotionID, u.ID),
 	}
 	switch {
 	case u.Running:
@@ -144,4 +144,8 @@ func uploadOf(u store.Upload, currency string) client.Upload {
 // reportURL returns the path of the lines of an upload that were not accepted.
 func reportURL(promotion reward.PromotionID, upload int64) string {
 	return fmt.Sprintf("/v1/promotions/%s/uploads/%d/report", promotion, upload)
+}
+
+func refusedURL(promotion reward.PromotionID, upload int64) string {
+	return fmt.Sprintf("/v1/promotions/%s/uploads/%d/refused", promotion, upload)
 }

@@ -61,14 +61,14 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (res client.Code
 	if err := onlyQuery(r.URL.Query()); err != nil {
 		return res, err
 	}
-	if _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
+	if _, _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
 		return res, err
 	}
 	body, err := a.uploadBody(w, r)
 	if err != nil {
 		return res, err
 	}
-	ctx, release, err := a.beginUpload(r.Context())
+	ctx, release, err := a.beginUpload(r.Context(), campaign.FormatCSV)
 	if err != nil {
 		return res, err
 	}

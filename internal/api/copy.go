@@ -97,7 +97,7 @@ func (a *API) payTest(ctx context.Context, in *testPaymentInput) (*promotionCrea
 		return nil, err
 	}
 	if _, err := a.cfg.Uploads.Upload(ctx, campaign.UploadCommand{
-		PromotionID: v.ID, Body: bytes.NewReader(line), Format: campaign.FormatNDJSON, Units: campaign.MinorUnits, By: actor(ctx),
+		PromotionID: v.ID, Body: bytes.NewReader(line), File: campaign.File{Format: campaign.FormatNDJSON, Units: campaign.MinorUnits}, By: actor(ctx),
 	}); err != nil {
 		return nil, err
 	}

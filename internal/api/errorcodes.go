@@ -9,6 +9,7 @@ import (
 
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/web"
 )
 
@@ -92,10 +93,12 @@ var errorCodes = []errorCode{
 	{reward.CodeImmutable, http.StatusUnprocessableEntity, "The field cannot change, or not in the current state", "Remove the fields that errors[] names"},
 	{reward.CodeBadCodes, http.StatusUnprocessableEntity, "A file of codes has no codes, or a line that is not a code or repeats one; nothing was imported", "Fix the line that detail names, and send the file again"},
 	{campaign.CodeEmptyFile, http.StatusUnprocessableEntity, "The file has no content", "Send a file with targets"},
-	{campaign.CodeNoHeader, http.StatusUnprocessableEntity, "The CSV file does not start with a header that has targetId", "Add the header line"},
-	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The CSV header has an unknown column", "Rename it to targetId, userId, amount or voucherCode, or remove it"},
-	{campaign.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The CSV header has a column twice", "Remove one of them"},
-	{campaign.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not UTF-8", "Save the file as UTF-8"},
+	{campaign.CodeNoHeader, http.StatusUnprocessableEntity, "The file does not start with a line that names the columns, targetId among them", "Add that line, or name the columns that count with columns"},
+	{campaign.CodeUnknownColumn, http.StatusUnprocessableEntity, "The header has an unknown column, or lacks one that columns names", "Say which columns count with columns=targetId=A,userId=B, or rename it"},
+	{campaign.CodeDuplicateColumn, http.StatusUnprocessableEntity, "The header has a column twice", "Remove one of them, or name it by its letter"},
+	{campaign.CodeInvalidUTF8, http.StatusUnprocessableEntity, "The header of a CSV file is not text in UTF-8, UTF-16 or CP949", "Save the file as UTF-8, or name its encoding"},
+	{sheet.CodeBadWorkbook, http.StatusUnprocessableEntity, "The file is no .xlsx file, or is broken or too large", "Save it as .xlsx without a password, or as CSV"},
+	{sheet.CodeUnknownSheet, http.StatusUnprocessableEntity, "The workbook has no such sheet", "Name one that detail lists"},
 	{reward.CodeAmountOverflow, http.StatusUnprocessableEntity, "The promotion's total would exceed 63 bits", "Split the targets across promotions"},
 	{campaign.CodeDryRunTooLarge, http.StatusUnprocessableEntity, "The file is too large for a dry run", "Split the file for the dry run; an upload has no size limit"},
 	{CodeKeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request", "Use a new key for each new resource"},
@@ -123,6 +126,7 @@ var lineCodes = []lineCode{
 	{reward.LineBadVoucher, "voucherCode is missing, too long, holds a control character, was broken by a spreadsheet (as in #N/A, ######## or 4.9E+12), or is for a promotion of points"},
 	{campaign.LineFormula, "voucherCode in a CSV file starts like a spreadsheet formula; if it is none, write an apostrophe before it"},
 	{campaign.LineWrongColumns, "The line has more or fewer cells than the header"},
+	{campaign.LineHiddenRow, "The row of the sheet is hidden, by a filter or by hand"},
 	{campaign.LineBadQuote, "A quote is not around a whole cell, not doubled, or not closed in its line"},
 	{reward.LineInvalidUTF8, "The line or record is not valid UTF-8, or contains U+0000 or a lone surrogate"},
 	{reward.LineTooLong, "The line or record is longer than 64 KiB"},

@@ -203,6 +203,7 @@ func TestLineCodesArrive(t *testing.T) {
 		{points, "text/csv", header + "1,u,5,\n,u,5,\nx,u,5,\n2,a\tb,5,\n2,u,,\n2,u,0,\n2,u,5,V-1\n2,u\n\"2\"x,u,5,\n2,\xff,5,\n" + strings.Repeat("y", 1<<20) + "\n"},
 		{points, "application/x-ndjson", "{\"targetId\":1,\"userId\":\"another\",\"amount\":5}\n[]\n"},
 		{vouchers, "text/csv", header + "1,u,5,\n2,u,5,=1+1\n"},
+		{points, string(campaign.FormatXLSX), workbookOf(t, `<row><c t="inlineStr"><is><t>targetId</t></is></c></row><row hidden="1"><c><v>1</v></c></row>`)},
 	} {
 		for _, e := range b.do(t, "POST", "/v1/promotions/"+up.promotion+"/targets", strings.NewReader(up.file), "Content-Type", up.contentType).result(t).Errors {
 			got[e.Code] = true

@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"compress/gzip"
 	"context"
@@ -25,6 +26,7 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
 	"github.com/largesse/largesse/internal/web"
 )
@@ -43,6 +45,9 @@ const (
 	// needs about a megabyte. Further ones wait for at most uploadSlotTimeout.
 	uploadsDefault    = 256
 	uploadSlotTimeout = 10 * time.Second
+	// workbooksMax is the number of .xlsx files that are read at a time. One needs up
+	// to about 100 MB of memory.
+	workbooksMax = 2
 )
 
 func (a *API) addTargets() {
@@ -51,32 +56,52 @@ func (a *API) addTargets() {
 		return &huma.Param{Name: name, In: in, Required: required, Description: doc, Schema: s}
 	}
 	str, boolean := &huma.Schema{Type: huma.TypeString}, &huma.Schema{Type: huma.TypeBoolean}
+	file := []*huma.Param{
+		text("columns", "query", false, "Which column of the file is which, by name, letter or number; others are ignored: targetId=A,userId=B", str),
+		text("encoding", "query", false, "Of CSV; default: detected", &huma.Schema{Type: huma.TypeString, Enum: mapped(sheet.Encodings, func(e sheet.Encoding) any { return string(e) })}),
+		text("sheet", "query", false, "Of a workbook; default: the first one that is not hidden", str),
+		text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
+		text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
+	}
+	body := fileBody(map[string]*huma.Example{
+		"CSV":    {Value: "targetId,userId,amount\n7,u7,1000\n"},
+		"NDJSON": {Value: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
+	})
+	responses := func(of any, name string) map[string]*huma.Response {
+		return map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
+			"application/json": {Schema: registry.Schema(reflect.TypeOf(of), true, name)},
+		}}}
+	}
+	// refusedFiles are the codes of files that are refused as a whole.
+	refusedFiles := []string{
+		CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn, campaign.CodeDuplicateColumn,
+		campaign.CodeInvalidUTF8, sheet.CodeBadWorkbook, sheet.CodeUnknownSheet, reward.CodeAmountOverflow, campaign.CodeDryRunTooLarge, CodeTooManyUploads,
+	}
+	a.handle(operation{
+		id: "check-targets", method: http.MethodPost, path: "/v1/targets/check", tag: "targets", roles: campaigners, long: true,
+		summary: "Check a file of targets before there is a promotion",
+		description: "Says what an upload to a new promotion with this type, currency, amount and voucherCode would accept, and who was paid before. " +
+			"Without columns, those count that the header suggests. The file is as in uploads. Changes nothing.",
+		parameters: append([]*huma.Param{
+			text("type", "query", false, "Default POINT", &huma.Schema{Type: huma.TypeString, Enum: []any{string(reward.Point), string(reward.Voucher)}}),
+			text("currency", "query", false, "", str),
+			text("amount", "query", false, "Of lines without one, in minor units", &huma.Schema{Type: huma.TypeInteger, Format: "int64"}),
+			text("voucherCode", "query", false, "Of lines without one", str),
+		}, file...),
+		body:      body,
+		responses: responses(client.TargetsCheck{}, "TargetsCheck"),
+		errors:    refusedFiles,
+	}, a.checkTargets)
 	a.handle(operation{
 		id: "upload-targets", method: http.MethodPost, path: "/v1/promotions/{id}/targets", tag: "targets", roles: campaigners, long: true,
 		summary: "Add targets from a file",
-		description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode; " +
-			"NDJSON an object with these names per line. A file that begins with { is NDJSON, unless its type is text/csv; the type may also be application/x-ndjson. " +
-			"Valid lines are accepted, others reported.",
-		parameters: []*huma.Param{
-			text("id", "path", true, "Promotion ID", str),
-			text("dryRun", "query", false, "", boolean),
-			text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
-			text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
-		},
-		body: fileBody(map[string]*huma.Example{
-			"CSV":    {Value: "targetId,userId,amount\n7,u7,1000\n"},
-			"NDJSON": {Value: `{"targetId":"7","userId":"u7","amount":1000}` + "\n"},
-		}),
-		responses: map[string]*huma.Response{
-			"200": {Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
-				"application/json": {Schema: registry.Schema(reflect.TypeFor[client.UploadResult](), true, "UploadResult")},
-			}},
-		},
-		errors: []string{
-			reward.CodeNotFound, CodeBadGzip, campaign.CodeBodyBroken, campaign.CodeEmptyFile, campaign.CodeNoHeader, campaign.CodeUnknownColumn,
-			campaign.CodeDuplicateColumn, campaign.CodeInvalidUTF8, reward.CodeAmountOverflow, campaign.CodeDryRunTooLarge, campaign.CodeUploadInterrupted,
-			CodeTooManyUploads, reward.CodeArchived,
-		},
+		description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode, or columns says which column is which; " +
+			"commas, semicolons or tabs are between cells. NDJSON has an object with these names per line. A file that begins with { is NDJSON, and an .xlsx file is one, unless the type says otherwise: " +
+			"text/csv, text/tab-separated-values, application/x-ndjson or that of .xlsx. Valid lines are accepted, others reported.",
+		parameters: append([]*huma.Param{text("id", "path", true, "Promotion ID", str), text("dryRun", "query", false, "", boolean)}, file...),
+		body:       body,
+		responses:  responses(client.UploadResult{}, "UploadResult"),
+		errors:     append([]string{reward.CodeNotFound, campaign.CodeUploadInterrupted, reward.CodeArchived}, refusedFiles...),
 	}, a.uploadTargets)
 	a.handle(operation{
 		id: "get-upload-report", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/report", tag: "targets", roles: readers,
@@ -87,6 +112,16 @@ func (a *API) addTargets() {
 		},
 		errors: []string{reward.CodeUploadNotFound},
 	}, a.uploadReport)
+	a.handle(operation{
+		id: "get-refused-lines", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/refused", tag: "targets", roles: readers,
+		summary:     "Get the refused lines of an upload as a file to correct",
+		description: "With the columns of the file, and error, which uploads ignore: correct the cells and upload it with the same columns. Lines whose cells are not known only have error.",
+		parameters:  []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
+		responses: map[string]*huma.Response{
+			"200": {Description: "The columns of the file, and error", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
+		},
+		errors: []string{reward.CodeUploadNotFound},
+	}, a.refusedLines)
 }
 
 func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +130,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		a.Fail(w, r, err)
 		return
 	}
-	ctx, release, err := a.beginUpload(r.Context())
+	ctx, release, err := a.beginUpload(r.Context(), cmd.File.Format)
 	if err != nil {
 		a.Fail(w, r, err)
 		return
@@ -124,7 +159,7 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	}
 	if res.UploadID != 0 {
 		out.UploadID = strconv.FormatInt(res.UploadID, 10)
-		out.ReportURL = reportURL(cmd.PromotionID, res.UploadID)
+		out.ReportURL, out.RefusedURL = reportURL(cmd.PromotionID, res.UploadID), refusedURL(cmd.PromotionID, res.UploadID)
 	}
 	writeJSON(w, out)
 }
@@ -141,17 +176,143 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 	if err != nil {
 		return cmd, err
 	}
-	cmd.PromotionID, cmd.By = id, actor(r.Context())
-	if cmd.DryRun, cmd.Units, err = uploadQuery(r.URL.Query()); err != nil {
+	q := r.URL.Query()
+	if err := onlyQuery(q, append(fileQuery, "dryRun")...); err != nil {
 		return cmd, err
 	}
-	if cmd.Format, err = uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatNDJSON, formatAny); err != nil {
+	dry, err := eitherOf(q, "dryRun", "false", "true")
+	if err != nil {
 		return cmd, err
 	}
-	if cmd.Body, err = a.uploadBody(w, r); err == nil && cmd.Format == formatAny {
-		cmd.Format, cmd.Body = detectFormat(cmd.Body)
-	}
+	cmd.PromotionID, cmd.By, cmd.DryRun = id, actor(r.Context()), dry == "true"
+	cmd.File, cmd.Body, err = a.targetFile(w, r)
 	return cmd, err
+}
+
+// fileQuery lists the query parameters that say how a file is read.
+var fileQuery = []string{"columns", "encoding", "sheet", "amounts"}
+
+// targetFile returns how the file in a request is read, and the file.
+func (a *API) targetFile(w http.ResponseWriter, r *http.Request) (file campaign.File, body io.Reader, err error) {
+	if file.Format, file.Encoding, err = uploadFormat(r.Header.Get("Content-Type"), append(campaign.Formats, formatAny)...); err != nil {
+		return file, nil, err
+	}
+	texts := make(map[string]string)
+	q := r.URL.Query()
+	for _, name := range fileQuery {
+		if texts[name], err = onceOf(q, name); err != nil {
+			return file, nil, err
+		}
+	}
+	amounts, err := eitherOf(q, "amounts", string(campaign.MinorUnits), string(campaign.MajorUnits))
+	if err != nil {
+		return file, nil, err
+	}
+	file.Units, file.Sheet = campaign.Units(amounts), texts["sheet"]
+	if file.Columns, err = campaign.ParseColumns(texts["columns"]); err != nil {
+		return file, nil, web.Invalid("columns", err.Error())
+	}
+	encoding, err := sheet.ParseEncoding(texts["encoding"])
+	if err != nil {
+		return file, nil, web.Invalid("encoding", err.Error())
+	}
+	file.Encoding = cmp.Or(encoding, file.Encoding)
+	if body, err = a.uploadBody(w, r); err == nil && file.Format == formatAny {
+		file.Format, body = detectFormat(body)
+	}
+	return file, body, err
+}
+
+func (a *API) checkTargets(w http.ResponseWriter, r *http.Request) {
+	res, err := a.readCheck(w, r)
+	if err != nil {
+		a.Fail(w, r, err)
+		return
+	}
+	writeJSON(w, res)
+}
+
+func (a *API) readCheck(w http.ResponseWriter, r *http.Request) (client.TargetsCheck, error) {
+	var cmd campaign.CheckCommand
+	var err error
+	if cmd.Promotion, err = checkedPromotion(r.URL.Query()); err != nil {
+		return client.TargetsCheck{}, err
+	}
+	if cmd.File, cmd.Body, err = a.targetFile(w, r); err != nil {
+		return client.TargetsCheck{}, err
+	}
+	ctx, release, err := a.beginUpload(r.Context(), cmd.File.Format)
+	if err != nil {
+		return client.TargetsCheck{}, err
+	}
+	defer release()
+	res, err := a.cfg.Uploads.Check(ctx, cmd)
+	if err != nil {
+		return client.TargetsCheck{}, err
+	}
+	found := &res.Found
+	return client.TargetsCheck{
+		Columns: client.TargetColumns{
+			TargetID: found.Columns["targetId"], UserID: found.Columns["userId"], Amount: found.Columns["amount"], VoucherCode: found.Columns["voucherCode"],
+		},
+		Header: append([]string{}, found.Header...), Delimiter: found.Delimiter, Encoding: string(found.Encoding), Sheet: found.Sheet, Sheets: found.Sheets,
+		Accepted: res.Accepted, Duplicates: res.Duplicates, Conflicts: res.Conflicts, Rejected: res.Rejected, Amount: int64(res.Amount), Currency: res.Currency,
+		Lines: mapped(res.Lines, checkedLine),
+		AlreadyPaid: mapped(res.AlreadyPaid, func(p campaign.PaidBefore) client.AlreadyPaid {
+			return client.AlreadyPaid{PromotionID: p.PromotionID.String(), Name: p.Name, Count: p.People}
+		}),
+	}, nil
+}
+
+func checkedLine(l campaign.ShownLine) client.CheckedLine {
+	out := client.CheckedLine{Line: l.Line, Accepted: l.Fault == nil, Cells: l.Cells}
+	if l.Fault != nil {
+		out.Code, out.Detail = l.Fault.Code, l.Fault.Detail
+		return out
+	}
+	t := &l.Target
+	out.TargetID, out.UserID, out.Amount, out.VoucherCode = t.TargetID.String(), t.UserID, int64(t.Amount), t.VoucherCode
+	return out
+}
+
+// checkedPromotion returns the promotion that the query parameters of a check describe.
+func checkedPromotion(q url.Values) (reward.Promotion, error) {
+	var p reward.Promotion
+	if err := onlyQuery(q, append(fileQuery, "type", "currency", "amount", "voucherCode")...); err != nil {
+		return p, err
+	}
+	kind, err := eitherOf(q, "type", string(reward.Point), string(reward.Voucher))
+	if err != nil {
+		return p, err
+	}
+	var amount string
+	for name, into := range map[string]*string{"currency": &p.Currency, "voucherCode": &p.VoucherCode, "amount": &amount} {
+		if *into, err = onceOf(q, name); err != nil {
+			return p, err
+		}
+	}
+	if p.Type = reward.PromotionType(kind); amount != "" {
+		n, err := strconv.ParseInt(amount, 10, 64)
+		if least := reward.AmountMin(p.Type); err != nil || reward.Amount(n) < least || reward.Amount(n) > reward.AmountMax {
+			return p, web.Invalid("amount", fmt.Sprintf("must be a whole number of minor units from %d to %d", least, reward.AmountMax))
+		}
+		p.Amount = reward.Amount(n)
+	}
+	switch {
+	case p.Currency != "" && !reward.IsCurrency(p.Currency):
+		return p, web.Invalid("currency", "must be three capital letters, such as EUR")
+	case p.VoucherCode != "" && p.Type != reward.Voucher:
+		return p, web.Invalid("voucherCode", "must be absent: only a VOUCHER promotion has codes")
+	}
+	return p, nil
+}
+
+// onceOf returns a query parameter, which must not be there twice. Without it, it is "".
+func onceOf(q url.Values, name string) (string, error) {
+	if len(q[name]) > 1 {
+		return "", web.Malformed(name, "must be there once")
+	}
+	return q.Get(name), nil
 }
 
 // formatAny is the media type of files whose format their first character shows, for
@@ -178,8 +339,13 @@ func detectFormat(body io.Reader) (campaign.Format, io.Reader) {
 		if head = bytes.TrimLeft(head, "\ufeff \t\r\n"); len(head) == 0 || bytes.HasPrefix([]byte("\ufeff"), head) {
 			continue
 		}
-		if head[0] == '{' {
+		switch {
+		case head[0] == '{':
 			return campaign.FormatNDJSON, r
+		case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+			return campaign.FormatXLSX, r
+		case bytes.HasPrefix([]byte("PK\x03\x04"), head):
+			continue
 		}
 		break
 	}
@@ -203,15 +369,19 @@ func (a *API) uploadBody(w http.ResponseWriter, r *http.Request) (out io.Reader,
 }
 
 // beginUpload waits for a slot of uploads, and returns the context to read one with.
-func (a *API) beginUpload(ctx context.Context) (_ context.Context, release func(), err error) {
+func (a *API) beginUpload(ctx context.Context, format campaign.Format) (_ context.Context, release func(), err error) {
 	if ctx.Err() != nil {
 		// The body ended within its first bytes. Its reader reports that; of a file of
 		// targets, those before the end are still accepted.
 		ctx = context.WithoutCancel(ctx)
 	}
-	release, err = take(ctx, a.uploads, uploadSlotTimeout, func() error {
+	slots, what := a.uploads, "uploads"
+	if format == campaign.FormatXLSX {
+		slots, what = a.books, ".xlsx files"
+	}
+	release, err = take(ctx, slots, uploadSlotTimeout, func() error {
 		return web.NewProblem(http.StatusServiceUnavailable, CodeTooManyUploads,
-			fmt.Sprintf("this instance already reads %d uploads and accepted nothing of this one; send it again", cap(a.uploads)))
+			fmt.Sprintf("this instance already reads %d %s and accepted nothing of this one; send it again", cap(slots), what))
 	})
 	return ctx, release, err
 }
@@ -226,18 +396,6 @@ func onlyQuery(q url.Values, names ...string) error {
 	return nil
 }
 
-func uploadQuery(q url.Values) (dryRun bool, units campaign.Units, err error) {
-	if err := onlyQuery(q, "dryRun", "amounts"); err != nil {
-		return false, "", err
-	}
-	dry, err := eitherOf(q, "dryRun", "false", "true")
-	if err != nil {
-		return false, "", err
-	}
-	amounts, err := eitherOf(q, "amounts", string(campaign.MinorUnits), string(campaign.MajorUnits))
-	return dry == "true", campaign.Units(amounts), err
-}
-
 // eitherOf returns a query parameter, which must be one of the two values. Without it,
 // it is the first.
 func eitherOf(q url.Values, name, usual, other string) (string, error) {
@@ -250,16 +408,22 @@ func eitherOf(q url.Values, name, usual, other string) (string, error) {
 	return "", web.Malformed(name, "must be "+usual+" or "+other+", once")
 }
 
-// uploadFormat returns the format of an upload, which must be one of the given.
-func uploadFormat(contentType string, formats ...campaign.Format) (campaign.Format, error) {
+// uploadFormat returns the format of an upload, which must be one of the given, and its
+// encoding, if the type names one.
+func uploadFormat(contentType string, formats ...campaign.Format) (campaign.Format, sheet.Encoding, error) {
 	media, params, err := mime.ParseMediaType(contentType)
-	if charset := params["charset"]; err == nil && charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return "", unsupported("charset " + reward.Quote(charset) + " is not UTF-8")
+	f := campaign.Format(media)
+	if err != nil || !slices.Contains(formats, f) {
+		return "", "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(texts(formats), " or "))
 	}
-	if f := campaign.Format(media); err == nil && slices.Contains(formats, f) {
-		return f, nil
+	encoding, err := sheet.ParseEncoding(params["charset"])
+	switch {
+	case err != nil:
+		return "", "", unsupported("charset " + reward.Quote(params["charset"]) + " " + err.Error())
+	case encoding == sheet.UTF8:
+		encoding = "" // many programs say so of any file
 	}
-	return "", unsupported("Content-Type " + reward.Quote(contentType) + " must be " + strings.Join(texts(formats), " or "))
+	return f, encoding, nil
 }
 
 func unsupported(detail string) *web.Problem {
@@ -344,21 +508,57 @@ func badGzip(err error) error {
 
 func (a *API) uploadReport(w http.ResponseWriter, r *http.Request) {
 	out := web.NewCSV(w, "upload-"+r.PathValue("uploadId")+".csv", "line", "code", "detail")
-	a.EndCSV(out, r, a.report(r, out))
+	_, id, err := a.uploadOf(r)
+	if err == nil {
+		err = a.uploadErrors(r, id, out, func(e store.LineError) []string {
+			return []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail}
+		})
+	}
+	a.EndCSV(out, r, err)
 }
 
-func (a *API) report(r *http.Request, out *web.CSV) error {
+func (a *API) refusedLines(w http.ResponseWriter, r *http.Request) {
+	upload, id, err := a.uploadOf(r)
+	if err != nil {
+		a.Fail(w, r, err)
+		return
+	}
+	// The file may be a corrected one itself.
+	at := slices.Index(upload.Header, campaign.ColumnError)
+	if at < 0 {
+		at = len(upload.Header)
+		upload.Header = append(upload.Header, campaign.ColumnError)
+	}
+	out := web.NewCSV(w, "refused-"+r.PathValue("uploadId")+".csv", upload.Header...)
+	a.EndCSV(out, r, a.uploadErrors(r, id, out, func(e store.LineError) []string {
+		row := make([]string, max(len(upload.Header), len(e.Cells)))
+		copy(row, e.Cells)
+		row[at] = fmt.Sprintf("line %d: %s: %s", e.Line, e.Code, e.Detail)
+		return row
+	}))
+}
+
+// uploadOf returns the upload that a request names.
+func (a *API) uploadOf(r *http.Request) (upload store.Upload, id int64, err error) {
 	if err := onlyQuery(r.URL.Query()); err != nil {
-		return err
+		return upload, 0, err
 	}
 	promotion, err := promotionID(r.PathValue("id"))
 	if err != nil {
+		return upload, 0, err
+	}
+	if id, err = web.IDOf("upload", r.PathValue("uploadId")); err != nil {
+		return upload, 0, web.Malformed("uploadId", err.Error())
+	}
+	err = a.readPage(r.Context(), true, func(ctx context.Context) (err error) {
+		upload, err = a.cfg.Rows.UploadGet(ctx, promotion, id)
 		return err
-	}
-	id, err := web.IDOf("upload", r.PathValue("uploadId"))
-	if err != nil {
-		return web.Malformed("uploadId", err.Error())
-	}
+	})
+	return upload, id, err
+}
+
+// uploadErrors writes the refused lines of an upload, each as show makes it.
+func (a *API) uploadErrors(r *http.Request, id int64, out *web.CSV, show func(store.LineError) []string) error {
 	leave, err := a.reads.enterExport(limitName(callerOf(r.Context()).Principal))
 	if err != nil {
 		return err
@@ -367,19 +567,13 @@ func (a *API) report(r *http.Request, out *web.CSV) error {
 	for after := int64(0); ; {
 		var errs []store.LineError
 		err := a.readPage(r.Context(), after == 0, func(ctx context.Context) (err error) {
-			if after == 0 {
-				if _, err := a.cfg.Rows.UploadGet(ctx, promotion, id); err != nil {
-					return err
-				}
-			}
 			errs, err = a.cfg.Rows.UploadErrors(ctx, id, after, store.BatchMax)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		rows := mapped(errs, func(e store.LineError) []string { return []string{strconv.FormatInt(e.Line, 10), e.Code, e.Detail} })
-		if err := out.Page(rows); err != nil {
+		if err := out.Page(mapped(errs, show)); err != nil {
 			return err
 		}
 		if len(errs) < store.BatchMax {

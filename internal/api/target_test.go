@@ -1,6 +1,7 @@
 package api
 
 import (
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"testing"
@@ -210,13 +212,25 @@ func TestUploadTargets(t *testing.T) {
 			{"UnknownQuery", path + "?dryrun=true", "targetId\n1\n", csv, 422, "INVALID"},
 			{"NoType", path, "targetId\n1\n", []string{"Content-Type", ""}, 415, "UNSUPPORTED_MEDIA_TYPE"},
 			{"OtherType", path, "targetId\n1\n", []string{"Content-Type", "application/json"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
-			{"OtherCharset", path, "targetId\n1\n", []string{"Content-Type", "text/csv; charset=euc-kr"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
+			{"OtherCharset", path, "targetId\n1\n", []string{"Content-Type", "text/csv; charset=latin-1"}, 415, "UNSUPPORTED_MEDIA_TYPE"},
 			{"OtherEncoding", path, "targetId\n1\n", append([]string{"Content-Encoding", "br"}, csv...), 415, "UNSUPPORTED_MEDIA_TYPE"},
 			{"Empty", path, "", csv, 422, "EMPTY_FILE"},
 			{"NoHeader", path, "1\n2\n", csv, 422, "NO_HEADER"},
 			{"UnknownColumn", path, "targetId,sum\n1,5\n", csv, 422, "UNKNOWN_COLUMN"},
 			{"DuplicateColumn", path, "targetId,targetId\n1,5\n", csv, 422, "DUPLICATE_COLUMN"},
-			{"UTF16", path, "\xff\xfet\x00", csv, 422, "INVALID_UTF8"},
+			{"Latin1", path, "targetId,gr\xfc\xdfe\n", csv, 422, "INVALID_UTF8"},
+			{"WrongColumns", path + "?columns=target=A", "A\n1\n", csv, 422, "INVALID"},
+			{"ColumnsTwice", path + "?columns=targetId=A&columns=targetId=B", "A\n1\n", csv, 400, "MALFORMED"},
+			{"WrongEncoding", path + "?encoding=latin-1", "A\n1\n", csv, 422, "INVALID"},
+			{"SheetOfCSV", path + "?sheet=A", "targetId\n1\n", csv, 422, "INVALID"},
+			{"BrokenWorkbook", path, "PK\x03\x04", []string{"Content-Type", "application/octet-stream"}, 422, "BAD_WORKBOOK"},
+			{"UnknownSheet", path + "?sheet=B", workbookOf(t, ""), []string{"Content-Type", "application/octet-stream"}, 422, "UNKNOWN_SHEET"},
+			{"CheckOfABadAmount", "/v1/targets/check?amount=x", "A\n1\n", csv, 422, "INVALID"},
+			{"CheckOfABadCurrency", "/v1/targets/check?currency=euro", "A\n1\n", csv, 422, "INVALID"},
+			{"CheckOfMajorUnitsOfNothing", "/v1/targets/check?amounts=major", "A\n1\n", csv, 422, "INVALID"},
+			{"CheckOfCodesOfPoints", "/v1/targets/check?voucherCode=V", "A\n1\n", csv, 422, "INVALID"},
+			{"CheckOfAnUnknownType", "/v1/targets/check?type=COIN", "A\n1\n", csv, 400, "MALFORMED"},
+			{"CheckOfNothing", "/v1/targets/check", "", csv, 422, "EMPTY_FILE"},
 			{"EmptyOfAnyFormat", path, "", []string{"Content-Type", "application/octet-stream"}, 422, "EMPTY_FILE"},
 			{"SpaceOfAnyFormat", path, strings.Repeat(" ", 10_000), []string{"Content-Type", "application/octet-stream"}, 422, "NO_HEADER"},
 			{"NotGzipOfAnyFormat", path, "targetId\n1\n", []string{"Content-Encoding", "gzip", "Content-Type", "application/octet-stream"}, 400, "BAD_GZIP"},
@@ -342,6 +356,96 @@ func TestUploadWithABrokenBody(t *testing.T) {
 			}
 		})
 	})
+}
+
+// workbookOf returns an .xlsx file with a sheet A that has the given rows.
+func workbookOf(t *testing.T, rows string) string {
+	t.Helper()
+	var file bytes.Buffer
+	archive := zip.NewWriter(&file)
+	for name, text := range map[string]string{
+		"xl/workbook.xml":            `<workbook xmlns:r="r"><sheets><sheet name="A" r:id="1"/></sheets></workbook>`,
+		"xl/_rels/workbook.xml.rels": `<Relationships><Relationship Id="1" Target="a.xml"/></Relationships>`,
+		"xl/a.xml":                   `<worksheet><sheetData>` + rows + `</sheetData></worksheet>`,
+	} {
+		part := fixture.Must(archive.Create(name))(t)
+		fixture.Must(io.WriteString(part, text))(t)
+	}
+	fixture.OK(t, archive.Close())
+	return file.String()
+}
+
+func TestCheckTargets(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, `{"name":"November bonus","type":"POINT","amount":5}`)
+	b.upload(t, "/v1/promotions/"+id+"/targets", "targetId\n1001\n").result(t)
+	const path = "/v1/targets/check?currency=EUR&amounts=major"
+	want := client.TargetsCheck{
+		Columns: client.TargetColumns{TargetID: "고객번호", Amount: "금액"}, Header: []string{"고객번호", "이름", "금액"}, Delimiter: ";", Encoding: "utf-8",
+		Accepted: 1, Rejected: 1, Amount: 1050, Currency: "EUR", AlreadyPaid: []client.AlreadyPaid{},
+		Lines: []client.CheckedLine{
+			{Line: 2, Accepted: true, Cells: []string{"1001", "김", "10.50"}, TargetID: "1001", UserID: "1001", Amount: 1050},
+			{
+				Line: 3, Cells: []string{"x", "이", "5"}, Code: "BAD_ID",
+				Detail: `target id "x" is not a whole number from 0 to 9223372036854775807 in its shortest form`,
+			},
+		},
+	}
+	check := func(path, body, contentType string) client.TargetsCheck {
+		t.Helper()
+		var got client.TargetsCheck
+		answer := b.upload(t, path, body, "Content-Type", contentType)
+		answer.want(t, http.StatusOK)
+		fixture.OK(t, json.Unmarshal([]byte(answer.body), &got))
+		return got
+	}
+	got := check(path, "고객번호;이름;금액\n1001;김;10.50\nx;이;5\n", "text/csv")
+	if len(got.Lines) == 2 {
+		want.Lines[1].Detail = got.Lines[1].Detail
+	}
+	fixture.Equal(t, want, got)
+	got = check(path+"&columns=targetId=B&sheet=A", workbookOf(t, `<row><c><v>1</v></c><c t="inlineStr"><is><t>B</t></is></c></row><row><c/><c><v>7</v></c></row>`), "application/octet-stream")
+	fixture.Equal(t, client.TargetsCheck{
+		Columns: client.TargetColumns{TargetID: "B"}, Header: []string{"1", "B"}, Sheet: "A", Sheets: []string{"A"}, Rejected: 1, Currency: "EUR", AlreadyPaid: []client.AlreadyPaid{},
+		Lines: []client.CheckedLine{{Line: 2, Cells: []string{"", "7"}, Code: "MISSING_AMOUNT", Detail: "amount is missing"}},
+	}, got)
+	if rows, uploads := b.saved(t, id); len(rows) != 1 || len(uploads) != 1 {
+		t.Errorf("the checks left %d rows and %d uploads", len(rows), len(uploads))
+	}
+}
+
+// TestRefusedLinesAreAFileToCorrect corrects the file of refused lines and uploads it.
+func TestRefusedLinesAreAFileToCorrect(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+	path := "/v1/promotions/" + id + "/targets?columns=" + url.QueryEscape("targetId=고객번호,userId=아이디,amount=금액")
+	r := b.upload(t, path, "고객번호;아이디;메모;금액\n1;=kim;a;5\nx;+49170;\"b;c\";7\n3;lee;c;-1\n4\n").result(t)
+	if r.Accepted != 1 || r.Rejected != 3 || len(r.Errors) != 3 {
+		t.Fatalf("%+v", r)
+	}
+	fixture.Equal(t, []string{"x", "+49170", "b;c", "7"}, r.Errors[0].Cells)
+	refused := b.do(t, "GET", r.RefusedURL, nil).body
+	if !strings.HasPrefix(refused, "고객번호,아이디,메모,금액,error\nx,'+49170,b;c,7,\"line 3: BAD_ID: ") || !strings.Contains(refused, "\n3,lee,c,'-1,\"line 4: BAD_AMOUNT: ") || !strings.Contains(refused, "\n4,,,,\"line 5: WRONG_COLUMNS: ") {
+		t.Errorf("%s", refused)
+	}
+	corrected := strings.NewReplacer("\nx,", "\n2,", "'-1", "8").Replace(refused)
+	r = b.upload(t, path, corrected).result(t)
+	if r.Accepted != 3 || r.Rejected != 0 {
+		t.Fatalf("%+v", r)
+	}
+	rows, _ := b.saved(t, id)
+	var users []string
+	for _, row := range rows {
+		users = append(users, fmt.Sprintf("%d %s %d", row.TargetID, row.UserID, row.Amount))
+	}
+	fixture.Equal(t, []string{"1 =kim 5", "2 +49170 7", "3 lee 8", "4 4 5"}, users)
+	r = b.upload(t, path, "고객번호,아이디,메모,금액,error\n9,,,-1,line 7\n").result(t)
+	if refused := b.do(t, "GET", r.RefusedURL, nil).body; !strings.HasPrefix(refused, "고객번호,아이디,메모,금액,error\n9,,,'-1,\"line 2: BAD_AMOUNT: ") {
+		t.Errorf("of a corrected file: %s", refused)
+	}
+	b.do(t, "GET", strings.Replace(r.RefusedURL, r.UploadID, "77", 1), nil).wantProblem(t, 404, "UPLOAD_NOT_FOUND")
 }
 
 func TestUploadReportRefusals(t *testing.T) {

@@ -15,23 +15,32 @@ const (
 	dryRunsMax       = 4
 )
 
-// dryRun returns the result that an upload would have, without saving anything.
-func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.PromotionView) (UploadResult, error) {
+// enterDryRun waits until a dry run may begin, and returns what ends it.
+func (u *Uploads) enterDryRun(ctx context.Context) (leave func(), err error) {
 	select {
 	case u.dryRuns <- struct{}{}:
-		defer func() { <-u.dryRuns }()
+		return func() { <-u.dryRuns }, nil
 	case <-ctx.Done():
-		return UploadResult{}, bodyBroken(context.Cause(ctx))
+		return nil, bodyBroken(context.Cause(ctx))
 	}
+}
+
+// dryRun returns the result that an upload would have, without saving anything.
+func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.PromotionView) (UploadResult, error) {
+	leave, err := u.enterDryRun(ctx)
+	if err != nil {
+		return UploadResult{}, err
+	}
+	defer leave()
 	d := newRehearsal(u.cfg.Rows, view, u.cfg.DryRunTargetsMax)
-	err := pump(ctx, reader, d.handle)
+	err = pump(ctx, reader, d.handle)
 	return d.result, err
 }
 
 // rehearsal totals a file against the stored rows and the file's earlier lines.
 type rehearsal struct {
 	tally
-	rows       uploadRows
+	rows       uploadRows // nil: no rows are stored
 	targetsMax int
 	// seen has the fingerprint of the row that each target has or would get.
 	seen map[reward.TargetID]uint64
@@ -81,7 +90,7 @@ func (d *rehearsal) readStored(ctx context.Context, rows []store.NewPayout) erro
 			ids = append(ids, store.PayoutID{PromotionID: r.PromotionID, TargetID: r.TargetID})
 		}
 	}
-	if len(ids) == 0 {
+	if len(ids) == 0 || d.rows == nil {
 		return nil
 	}
 	stored, err := d.rows.PayoutGetMany(ctx, ids)

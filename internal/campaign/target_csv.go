@@ -5,97 +5,96 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
 )
 
-// csvHeader holds the columns in order.
-type csvHeader struct {
-	columns []string
-	cells   [][]byte // scratch space for one cell more than the columns
-}
+// delimiters lists what may be between the cells of CSV.
+var delimiters = []byte{',', ';', '\t'}
 
-func parseHeader(l line) (csvHeader, error) {
-	const hint = "the first line must name the columns, separated by commas: targetId and any of userId, amount, voucherCode"
-	refuse := func(code, format string, args ...any) (csvHeader, error) {
-		return csvHeader{}, reward.NewError(reward.KindInvalid, code, format, args...)
-	}
+// csvHeader reads the names of the columns, and finds out what is between them.
+func (t *TargetReader) csvHeader() ([]string, error) {
+	l, err := t.content()
 	switch {
+	case err != nil:
+		return nil, err
 	case l.tooLong:
-		return refuse(CodeNoHeader, "the first line has more than %d bytes; %s", lineMax, hint)
-	case !storable(l.text):
-		return refuse(CodeInvalidUTF8, "the header is not UTF-8 text; save the file as UTF-8")
+		return nil, noHeader("the first line has more than %d bytes", lineMax)
+	case bytes.HasPrefix(l.text, []byte("PK\x03\x04")):
+		return nil, noHeader("the file is no text, but looks like an .xlsx file; send it with the type %s", FormatXLSX)
+	case !t.valid(l.text):
+		return nil, reward.NewError(reward.KindInvalid, CodeInvalidUTF8, "the header is not %s; save the file as UTF-8, or name its encoding: %q",
+			t.textName(), sheet.Encodings)
 	}
-	// A header with eight or more columns must have an unknown or a repeated
-	// one among the first eight, so the others need no look.
-	found, _, quotes := splitCSV(l.text, false, make([][]byte, 0, 8))
-	if quotes != quotesClosed {
-		return refuse(CodeNoHeader, "the header has a broken quote; %s", hint)
+	candidates := delimiters
+	if t.file.Format == FormatTSV {
+		candidates = []byte{'\t'}
 	}
-	names := make([]string, len(found))
-	for i, cell := range found {
-		names[i] = string(cell)
-	}
-	isColumn := func(name string) bool { return slices.Contains(columns, name) }
-	if !slices.ContainsFunc(names, isColumn) {
-		return refuse(CodeNoHeader, "%s", hint)
-	}
-	for _, name := range names {
-		if !isColumn(name) {
-			return refuse(CodeUnknownColumn, "column %s is unknown; %s", reward.Quote(name), hint)
+	var names []string
+	score := -1
+	for _, comma := range candidates {
+		cells, _, quotes := splitCSV(l.text, comma, false, make([][]byte, 0, bytes.Count(l.text, []byte{comma})+1))
+		if quotes != quotesClosed {
+			continue
+		}
+		found := make([]string, len(cells))
+		for i, cell := range cells {
+			found[i] = strings.TrimSpace(string(cell))
+		}
+		// A name that is understood counts more than any number of cells.
+		if s := len(found) + lineMax*t.understood(found); s > score {
+			t.comma, names, score = comma, found, s
 		}
 	}
-	for i, name := range names {
-		if slices.Contains(names[:i], name) {
-			return refuse(CodeDuplicateColumn, "column %s appears twice", name)
-		}
+	if score < 0 {
+		return nil, noHeader("the header has a broken quote")
 	}
-	if !slices.Contains(names, columnTarget) {
-		return refuse(CodeNoHeader, "column %s is missing; %s", columnTarget, hint)
-	}
-	return csvHeader{columns: names, cells: make([][]byte, 0, len(names)+1)}, nil
+	t.found.Delimiter = string(t.comma)
+	t.cells = make([][]byte, 0, len(names)+1)
+	return names, nil
 }
 
-func (t *TargetReader) parseCSV(l line) (reward.TargetText, *reward.Error, error) {
-	found, n, quotes := splitCSV(l.text, false, t.csv.cells[:0])
-	switch quotes {
-	case quotesBroken:
-		return reward.TargetText{}, reward.RefuseLine(LineBadQuote, "a quote is neither around a whole cell nor doubled"), nil
-	case quotesOpen:
-		fault, err := t.spanning(l)
-		return reward.TargetText{}, fault, err
+// valid reports whether a line is text that the databases can store.
+func (t *TargetReader) valid(text []byte) bool {
+	return storable(text) && !(t.text.Decoded() && bytes.Contains(text, []byte("\ufffd")))
+}
+
+// textName says what the lines of the file must be.
+func (t *TargetReader) textName() string {
+	if t.text.Decoded() {
+		return string(t.text.Encoding) + " text"
 	}
+	return "UTF-8 text without U+0000"
+}
+
+func (t *TargetReader) csvRecord() (record, error) {
+	l, err := t.content()
+	if err != nil {
+		return record{}, err
+	}
+	rec := record{number: l.number}
+	if l.tooLong {
+		rec.fault = tooLong()
+		return rec, nil
+	}
+	found, n, quotes := splitCSV(l.text, t.comma, false, t.cells[:0])
+	rec.cells = found
 	switch {
-	case !storable(l.text):
-		return reward.TargetText{}, reward.RefuseLine(reward.LineInvalidUTF8, "the line is not UTF-8 text without U+0000"), nil
-	case n != len(t.csv.columns):
-		return reward.TargetText{}, reward.RefuseLine(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.csv.columns)), nil
+	case quotes == quotesBroken:
+		rec.cells = [][]byte{l.text}
+		rec.fault = reward.RefuseLine(LineBadQuote, "a quote is neither around a whole cell nor doubled")
+	case quotes == quotesOpen:
+		rec.cells = [][]byte{bytes.Clone(l.text)}
+		rec.fault, err = t.spanning(l)
+	case !t.valid(l.text):
+		rec.fault = reward.RefuseLine(reward.LineInvalidUTF8, "the line is not %s", t.textName())
+	case n != len(t.found.Header):
+		rec.fault = reward.RefuseLine(LineWrongColumns, "the line has %d cells, the header %d", n, len(t.found.Header))
 	}
-	var x reward.TargetText
-	for i, name := range t.csv.columns {
-		text := string(found[i])
-		switch name {
-		case columnTarget:
-			x.TargetID = text
-		case columnUser:
-			x.UserID = reward.UnguardCell(text)
-		case columnAmount:
-			x.Amount = text
-		case columnVoucher:
-			if reward.StartsFormula(text) {
-				return reward.TargetText{}, reward.RefuseLine(LineFormula, "%s begins like a spreadsheet formula; if it is none, write an apostrophe before it", columnVoucher), nil
-			}
-			x.VoucherCode = reward.UnguardCell(text)
-		}
-	}
-	for _, cell := range []struct{ code, column, text string }{{reward.LineBadUser, columnUser, x.UserID}, {reward.LineBadVoucher, columnVoucher, x.VoucherCode}} {
-		if wrong := reward.CheckCell(cell.text); wrong != "" {
-			return reward.TargetText{}, reward.RefuseLine(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong), nil
-		}
-	}
-	return x, nil, nil
+	return rec, err
 }
 
 // spanning handles a line whose quoted cell is open at its end. If a later line closes
@@ -120,7 +119,7 @@ func (t *TargetReader) spanning(first line) (*reward.Error, error) {
 		if l.tooLong || size > lineMax {
 			break
 		}
-		_, _, quotes := splitCSV(l.text, true, nil)
+		_, _, quotes := splitCSV(l.text, t.comma, true, nil)
 		if quotes == quotesBroken {
 			break
 		}
@@ -153,7 +152,7 @@ const (
 // splitCSV splits a line into cells and counts them. It returns as many as into has
 // capacity for. inside means that the line begins inside a quoted cell. Cells are
 // slices of the text, except those with doubled quotes.
-func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
+func splitCSV(text []byte, comma byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 	n := 0
 	for {
 		var cell []byte
@@ -171,11 +170,11 @@ func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 				cell = bytes.ReplaceAll(cell, []byte(`""`), []byte(`"`))
 			}
 			text = text[end+1:]
-			if len(text) > 0 && text[0] != ',' {
+			if len(text) > 0 && text[0] != comma {
 				return into, n, quotesBroken
 			}
 		} else {
-			end := bytes.IndexByte(text, ',')
+			end := bytes.IndexByte(text, comma)
 			if end < 0 {
 				end = len(text)
 			}
@@ -192,7 +191,7 @@ func splitCSV(text []byte, inside bool, into [][]byte) ([][]byte, int, quotes) {
 		if len(text) == 0 {
 			return into, n, quotesClosed
 		}
-		text = text[1:] // the comma
+		text = text[1:] // the delimiter
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -20,11 +21,19 @@ type Format string
 
 // The formats.
 const (
-	// FormatCSV has a header line with targetId and any other columns, in any order.
+	// FormatCSV has a header line that names the columns, in any order, and a comma, a
+	// semicolon or a tab between them.
 	FormatCSV Format = "text/csv"
-	// FormatNDJSON has one JSON object per line, with the same names.
+	// FormatTSV is FormatCSV with tabs.
+	FormatTSV Format = "text/tab-separated-values"
+	// FormatXLSX is a workbook, whose first row with content names the columns.
+	FormatXLSX Format = sheet.MediaType
+	// FormatNDJSON has one JSON object per line, with the names of our columns.
 	FormatNDJSON Format = "application/x-ndjson"
 )
+
+// Formats lists the formats.
+var Formats = []Format{FormatCSV, FormatTSV, FormatXLSX, FormatNDJSON}
 
 // The names of columns and fields.
 const (
@@ -34,7 +43,7 @@ const (
 	columnVoucher = "voucherCode"
 )
 
-var columns = []string{columnTarget, columnUser, columnAmount, columnVoucher}
+var columns = [...]string{columnTarget, columnUser, columnAmount, columnVoucher}
 
 // Units says in which units a file of targets has its amounts.
 type Units string
@@ -45,11 +54,34 @@ const (
 	MajorUnits Units = "major"
 )
 
+// File says how a file of targets is read.
+type File struct {
+	Format Format
+	Units  Units
+	// Columns says which column of the file is which. Nil means that they have our names.
+	Columns  Columns
+	Encoding sheet.Encoding // of CSV; empty: detected
+	Sheet    string         // of a workbook; empty: the first one
+	// Suggest takes the columns that their names suggest, if Columns is nil.
+	Suggest bool
+}
+
+// Found is what a file turned out to be.
+type Found struct {
+	Header    []string // the names of its columns
+	Columns   Columns  // which of them are read
+	Delimiter string   // of CSV
+	Encoding  sheet.Encoding
+	Sheet     string
+	Sheets    []string // of the workbook
+}
+
 // Codes of rejected lines, besides those of [reward.TargetText].
 const (
 	LineFormula      = "FORMULA"
 	LineWrongColumns = "WRONG_COLUMNS"
 	LineBadQuote     = "BAD_QUOTE"
+	LineHiddenRow    = "HIDDEN_ROW"
 	// LineConflict means that the target exists with other data. Only saving finds it.
 	LineConflict = "CONFLICT"
 )
@@ -64,41 +96,87 @@ const (
 	CodeUnknownFormat   = "UNKNOWN_FORMAT"
 )
 
-// TargetReader reads targets from a stream of any size, and holds at most two lines. It
-// is not safe for concurrent use.
+// record is a line of a file.
+type record struct {
+	number int64
+	cells  [][]byte // of a table; valid until the next record
+	// problems says why cells of a workbook cannot be read.
+	problems []string
+	text     reward.TargetText // of NDJSON
+	fault    *reward.Error     // why the line is refused
+}
+
+// TargetReader reads targets from a stream of any size, and holds at most two lines, or
+// a workbook. It is not safe for concurrent use.
 type TargetReader struct {
-	lines    *lineReader
+	file     File
 	defaults reward.Promotion
-	units    Units
-	parse    func(l line) (reward.TargetText, *reward.Error, error)
-	header   bool // the next line must be a header
-	csv      csvHeader
+	lines    *lineReader
+	text     *sheet.TextReader // of CSV
+	book     *workbook
+	header   func() ([]string, error) // nil if there is none, or after it
+	record   func() (record, error)
+	found    Found
+	at       [len(columns)]int // the index of each of our columns in the file, or −1
+	comma    byte              // between the cells of CSV
+	cells    [][]byte          // scratch space for one cell more than the columns
 	any      bool              // a line with content has been read
 	rejected []store.LineError // found ahead; returned first
-	err      error             // sticky
+	shown    []ShownLine
+	shownMax int
+	err      error // sticky
+}
+
+// ShownLine is a line as the reader understood it.
+type ShownLine struct {
+	Line   int64
+	Cells  []string
+	Target store.NewPayout
+	Fault  *store.LineError // why it is refused
 }
 
 // NewTargetReader returns a reader of a promotion's targets. Its amount, voucher code
 // and currency are the defaults of the lines.
-func NewTargetReader(r io.Reader, format Format, units Units, defaults reward.Promotion) *TargetReader {
-	t := &TargetReader{lines: newLineReader(r), units: units, defaults: defaults}
-	switch format {
-	case FormatCSV:
-		t.parse, t.header = t.parseCSV, true
+func NewTargetReader(r io.Reader, file File, defaults reward.Promotion) *TargetReader {
+	t := &TargetReader{file: file, defaults: defaults}
+	switch file.Format {
+	case FormatCSV, FormatTSV:
+		t.text = sheet.NewTextReader(r, file.Encoding)
+		t.lines = newLineReader(t.text)
+		t.header, t.record = t.csvHeader, t.csvRecord
+	case FormatXLSX:
+		t.book = &workbook{file: r, sheet: file.Sheet}
+		t.header, t.record = t.sheetHeader, t.sheetRecord
 	case FormatNDJSON:
-		t.parse = func(l line) (reward.TargetText, *reward.Error, error) {
-			x, fault := reward.ParseTargetText(l.text)
-			return x, fault, nil
-		}
+		t.lines = newLineReader(r)
+		t.record = t.jsonRecord
 	default:
-		t.err = reward.NewError(reward.KindInvalid, CodeUnknownFormat,
-			"format %s is neither %s nor %s", reward.Quote(string(format)), FormatCSV, FormatNDJSON)
+		t.err = reward.NewError(reward.KindInvalid, CodeUnknownFormat, "format %s is none of %q", reward.Quote(string(file.Format)), Formats)
 	}
-	if _, ok := reward.CurrencyDigits(defaults.Currency); units == MajorUnits && !ok {
-		t.err = reward.InvalidFields("the upload", []reward.FieldError{{Field: "amounts", Detail: fmt.Sprintf(
-			"must be minor: major units need a currency of ISO 4217, and the promotion has %s", cmp.Or(defaults.Currency, "none"))}})
+	if wrong := file.check(defaults.Currency); wrong != nil {
+		t.err = reward.InvalidFields("the upload", wrong)
 	}
 	return t
+}
+
+// check returns what does not fit the format, or the currency.
+func (f *File) check(currency string) (wrong []reward.FieldError) {
+	refuse := func(field, format string, args ...any) {
+		wrong = append(wrong, reward.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
+	}
+	if _, ok := reward.CurrencyDigits(currency); f.Units == MajorUnits && !ok {
+		refuse("amounts", "must be minor: major units need a currency of ISO 4217, and the promotion has %s", cmp.Or(currency, "none"))
+	}
+	if f.Columns != nil && f.Format == FormatNDJSON {
+		refuse("columns", "must be absent: objects of NDJSON have the names targetId, userId, amount and voucherCode")
+	}
+	if f.Encoding != "" && f.Format != FormatCSV && f.Format != FormatTSV {
+		refuse("encoding", "must be absent: only CSV can have one")
+	}
+	if f.Sheet != "" && f.Format != FormatXLSX {
+		refuse("sheet", "must be absent: only an .xlsx file has sheets")
+	}
+	return wrong
 }
 
 // Next returns the next target with its line number (from 1, including the
@@ -111,48 +189,107 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 		if len(t.rejected) > 0 {
 			bad := t.rejected[0]
 			t.rejected = t.rejected[1:]
+			t.show(ShownLine{Line: bad.Line, Cells: bad.Cells, Fault: &bad})
 			return store.NewPayout{}, bad.Line, &bad, nil
 		}
-		l, err := t.lines.next()
+		if t.header != nil {
+			names, err := t.header()
+			if t.header = nil; err == nil {
+				err = t.match(names)
+			}
+			t.err = t.end(err)
+			continue
+		}
+		rec, err := t.record()
 		if err != nil {
 			t.err = t.end(err)
 			break
 		}
-		if len(l.text) == 0 && !l.tooLong {
-			continue
-		}
-		t.any = true
-		if t.header {
-			t.header = false
-			t.csv, t.err = parseHeader(l)
-			continue
-		}
-		x, fault, err := t.read(l)
-		if err != nil {
-			t.err = t.end(err)
-			break
-		}
-		var row store.NewPayout
-		if fault == nil {
-			row, fault = t.row(x)
-		}
+		row, fault := t.row(&rec)
 		if fault != nil {
-			return store.NewPayout{}, l.number, &store.LineError{Line: l.number, Code: fault.Code, Detail: fault.Detail}, nil //nolint:nilerr // the line is refused, not the file
+			bad := store.LineError{Line: rec.number, Code: fault.Code, Detail: fault.Detail, Cells: rec.texts()}
+			t.show(ShownLine{Line: rec.number, Cells: bad.Cells, Fault: &bad})
+			return store.NewPayout{}, rec.number, &bad, nil //nolint:nilerr // the line is refused, not the file
 		}
-		return row, l.number, nil, nil
+		if len(t.shown) < t.shownMax {
+			t.show(ShownLine{Line: rec.number, Cells: rec.texts(), Target: row})
+		}
+		return row, rec.number, nil, nil
 	}
 	return store.NewPayout{}, 0, nil, t.err
 }
 
-func (t *TargetReader) read(l line) (reward.TargetText, *reward.Error, error) {
-	if l.tooLong {
-		return reward.TargetText{}, reward.RefuseLine(reward.LineTooLong, "the line has more than %d bytes", lineMax), nil
+func (t *TargetReader) show(l ShownLine) {
+	if len(t.shown) < t.shownMax {
+		t.shown = append(t.shown, l)
 	}
-	return t.parse(l)
+}
+
+// cellsShownMax limits the cells of a line that are shown and stored, in bytes.
+const cellsShownMax = 4 << 10
+
+// texts returns the cells as texts, or none if they are too long.
+func (r *record) texts() []string { return shortCells(r.cells) }
+
+// shownHeader returns the names of the columns, or none if they are too long.
+func (t *TargetReader) shownHeader() []string { return shortCells(t.found.Header) }
+
+func shortCells[T ~string | ~[]byte](cells []T) []string {
+	if len(cells) == 0 {
+		return nil
+	}
+	size := 0
+	out := make([]string, len(cells))
+	for i, cell := range cells {
+		if size += len(cell); size > cellsShownMax {
+			return nil
+		}
+		out[i] = reward.SanitizeText(string(cell))
+	}
+	return out
+}
+
+// Found returns what the file turned out to be, as far as it was read.
+func (t *TargetReader) Found() Found {
+	found := t.found
+	if t.text != nil {
+		found.Encoding = cmp.Or(t.text.Encoding, sheet.UTF8)
+	}
+	return found
+}
+
+// content returns the next line that is not empty.
+func (t *TargetReader) content() (line, error) {
+	for {
+		l, err := t.lines.next()
+		if err != nil || len(l.text) > 0 || l.tooLong {
+			t.any = t.any || err == nil
+			return l, err
+		}
+	}
+}
+
+func tooLong() *reward.Error {
+	return reward.RefuseLine(reward.LineTooLong, "the line has more than %d bytes", lineMax)
+}
+
+func (t *TargetReader) jsonRecord() (record, error) {
+	l, err := t.content()
+	rec := record{number: l.number}
+	switch {
+	case err != nil:
+	case l.tooLong:
+		rec.fault = tooLong()
+	default:
+		rec.text, rec.fault = reward.ParseTargetText(l.text)
+	}
+	return rec, err
 }
 
 func (t *TargetReader) end(err error) error {
-	switch {
+	switch _, known := errors.AsType[*reward.Error](err); {
+	case err == nil || known:
+		return err
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("read targets: %w", err)
 	case !t.any:
@@ -161,14 +298,20 @@ func (t *TargetReader) end(err error) error {
 	return io.EOF
 }
 
-func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error) {
-	text := x.Amount
-	if t.units == MajorUnits && text != "" {
+func (t *TargetReader) row(rec *record) (store.NewPayout, *reward.Error) {
+	x, fault := rec.text, rec.fault
+	if fault == nil && t.file.Format != FormatNDJSON {
+		x, fault = t.target(rec)
+	}
+	if fault != nil {
+		return store.NewPayout{}, fault
+	}
+	if text := x.Amount; t.file.Units == MajorUnits && text != "" {
 		amount, err := reward.ParseMajor(text, t.defaults.Currency)
 		least := reward.AmountMin(t.defaults.Type)
 		switch {
 		case err != nil:
-			return store.NewPayout{}, reward.RefuseLine(reward.LineBadAmount, "%s %s %v", columnAmount, reward.Quote(text), err)
+			return store.NewPayout{}, reward.RefuseLine(reward.LineBadAmount, "%s %s %v%s", columnAmount, reward.Quote(text), err, t.adviceOnCommas(text))
 		case amount < least || amount > reward.AmountMax:
 			return store.NewPayout{}, reward.RefuseLine(reward.LineBadAmount, "%s %s is not from %s to %s",
 				columnAmount, reward.Quote(text), least.In(t.defaults.Currency), reward.AmountMax.In(t.defaults.Currency))
@@ -179,6 +322,8 @@ func (t *TargetReader) row(x reward.TargetText) (store.NewPayout, *reward.Error)
 	if fault != nil {
 		if fault.Code == reward.LineBadAmount && strings.Contains(x.Amount, ".") {
 			fault.Detail += "; if the file has amounts such as 10.50 EUR, upload it with amounts=major (--amounts major)"
+		} else if fault.Code == reward.LineBadAmount {
+			fault.Detail += t.adviceOnCommas(x.Amount)
 		}
 		return store.NewPayout{}, fault
 	}

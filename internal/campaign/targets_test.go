@@ -15,6 +15,7 @@ import (
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 )
 
 var (
@@ -26,7 +27,7 @@ func TestAmountsInMajorUnits(t *testing.T) {
 	t.Parallel()
 	read := func(units Units, format Format, currency, in string) []string {
 		t.Helper()
-		r := NewTargetReader(strings.NewReader(in), format, units, reward.Promotion{ID: 9, Type: reward.Point, Currency: currency, Amount: 100})
+		r := NewTargetReader(strings.NewReader(in), File{Format: format, Units: units}, reward.Promotion{ID: 9, Type: reward.Point, Currency: currency, Amount: 100})
 		var out []string
 		for {
 			row, _, bad, err := r.Next()
@@ -188,7 +189,7 @@ func TestTargetReaderLines(t *testing.T) {
 				"whole": strings.NewReader(tt.in), "byte by byte": iotest.OneByteReader(strings.NewReader(tt.in)),
 				"with the error": iotest.DataErrReader(strings.NewReader(tt.in)),
 			} {
-				got, err := readAll(NewTargetReader(in, tt.format, MinorUnits, tt.promotion))
+				got, err := readAll(NewTargetReader(in, File{Format: tt.format}, tt.promotion))
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -220,14 +221,17 @@ func TestTargetReaderRefusesFiles(t *testing.T) {
 		{"OnlyEmptyLines", FormatCSV, "\n\r\n\n", CodeEmptyFile},
 		{"EmptyNDJSON", FormatNDJSON, "\n", CodeEmptyFile},
 		{"NoHeader", FormatCSV, "1,100\n2,100\n", CodeNoHeader},
-		{"Semicolons", FormatCSV, "targetId;amount\n1;5\n", CodeNoHeader},
+		{"SemicolonsInATabFile", FormatTSV, "targetId;amount\n1;5\n", CodeNoHeader},
 		{"NoTarget", FormatCSV, "userId,amount\nu,5\n", CodeNoHeader},
 		{"UnknownColumn", FormatCSV, "targetId,amout\n1,5\n", CodeUnknownColumn},
 		{"OtherCase", FormatCSV, "targetId,Amount\n1,5\n", CodeUnknownColumn},
 		{"ManyColumns", FormatCSV, "targetId" + strings.Repeat(",x", 1000) + "\n", CodeUnknownColumn},
 		{"Twice", FormatCSV, "targetId,amount,amount\n1,5,6\n", CodeDuplicateColumn},
 		{"TwiceManyTimes", FormatCSV, "targetId" + strings.Repeat(",amount", 1000) + "\n", CodeDuplicateColumn},
-		{"UTF16", FormatCSV, "\xff\xfet\x00a\x00\n\x00", CodeInvalidUTF8},
+		{"UTF16", FormatCSV, "\xff\xfet\x00\x00\xdc\n\x00", CodeInvalidUTF8},
+		{"Latin1", FormatCSV, "targetId,gr\xfc\xdfe\n1,5\n", CodeInvalidUTF8},
+		{"AWorkbookAsText", FormatCSV, "PK\x03\x04\x14\x00", CodeNoHeader},
+		{"NoWorkbook", FormatXLSX, "targetId\n1\n", sheet.CodeBadWorkbook},
 		{"BrokenQuote", FormatCSV, "targetId,\"amount\n1,5\n", CodeNoHeader},
 		{"LongHeader", FormatCSV, "targetId" + strings.Repeat(" ", lineMax) + "\n1\n", CodeNoHeader},
 		{"UnknownFormat", "application/pdf", "targetId\n1\n", CodeUnknownFormat},
@@ -235,7 +239,7 @@ func TestTargetReaderRefusesFiles(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := NewTargetReader(strings.NewReader(tt.in), tt.format, MinorUnits, pointPromotion)
+			r := NewTargetReader(strings.NewReader(tt.in), File{Format: tt.format}, pointPromotion)
 			got, err := readAll(r)
 			if len(got) != 0 || !reward.HasCode(err, tt.code) || reward.KindOf(err) != reward.KindInvalid {
 				t.Fatalf("got %v and %v, want %s", got, err, tt.code)
@@ -251,7 +255,7 @@ func TestTargetReaderDropsTheLineThatTheStreamBrokeIn(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("cut")
 	for _, in := range []string{"targetId,amount\n1,5\n2,10", "targetId,amount\n1,5\n2,\"10\n3,", "targetId,amount\n1,5\n"} {
-		r := NewTargetReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), FormatCSV, MinorUnits, pointPromotion)
+		r := NewTargetReader(io.MultiReader(strings.NewReader(in), iotest.ErrReader(broken)), File{Format: FormatCSV}, pointPromotion)
 		got, err := readAll(r)
 		if !errors.Is(err, broken) {
 			t.Errorf("%q: error %v", in, err)
@@ -288,7 +292,7 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 20
 	line := &endless{left: size}
-	r := NewTargetReader(io.MultiReader(strings.NewReader("targetId\n"), line, strings.NewReader("\n7\n")), FormatCSV, MinorUnits, pointPromotion)
+	r := NewTargetReader(io.MultiReader(strings.NewReader("targetId\n"), line, strings.NewReader("\n7\n")), File{Format: FormatCSV}, pointPromotion)
 	got := fixture.Must(readAll(r))(t)
 	fixture.Equal(t, []string{"2: LINE_TOO_LONG", "3: 7 7 100 "}, got)
 	if line.heapMax == 0 || line.heapMax > size/2 {
@@ -300,7 +304,7 @@ func TestTargetReaderSkipsAHugeLineWithoutHoldingIt(t *testing.T) {
 // out once and in order, except the header.
 func checkAccounted(t *testing.T, data []byte, format Format, p reward.Promotion) {
 	t.Helper()
-	r := NewTargetReader(bytes.NewReader(data), format, MinorUnits, p)
+	r := NewTargetReader(bytes.NewReader(data), File{Format: format}, p)
 	want := map[int64]bool{}
 	header := format == FormatCSV
 	for i, text := range bytes.Split(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("\n")) {

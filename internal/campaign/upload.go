@@ -29,6 +29,9 @@ const (
 	uploadErrorsShown = 100
 	// uploadErrorsMax limits the lines that a report stores. More are only counted.
 	uploadErrorsMax = 100_000
+	// uploadCellsMax limits the cells that a report stores, in bytes. Further lines have
+	// none.
+	uploadCellsMax = 16 << 20
 )
 
 // Codes of uploads.
@@ -46,6 +49,7 @@ type uploadRows interface {
 	Clock(ctx context.Context) (time.Time, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PromotionsPaid(ctx context.Context, users []string) (map[reward.PromotionID]int64, error)
 }
 
 type saver interface {
@@ -80,9 +84,8 @@ func NewUploads(cfg UploadsConfig) *Uploads {
 // UploadCommand describes a file of targets.
 type UploadCommand struct {
 	PromotionID reward.PromotionID
-	Body        io.Reader // plain text, decompressed
-	Format      Format
-	Units       Units  // of the amounts
+	Body        io.Reader // decompressed
+	File        File
 	By          string // who sends it
 	// DryRun checks and totals the file without saving anything.
 	DryRun bool
@@ -114,12 +117,13 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 		return UploadResult{}, err
 	}
 	counted := &countedReader{from: cmd.Body}
-	reader := NewTargetReader(counted, cmd.Format, cmd.Units, view.Promotion)
+	reader := NewTargetReader(counted, cmd.File, view.Promotion)
 	if cmd.DryRun {
 		return u.dryRun(ctx, reader, view)
 	}
 	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, by: cmd.By, body: counted, tally: newTally(view)}
 	err = pump(ctx, reader, up.save)
+	up.row.Header = reader.shownHeader()
 	up.close(ctx, err)
 	return up.result, up.explain(err)
 }
@@ -269,6 +273,7 @@ type upload struct {
 	body      *countedReader
 	row       store.Upload
 	stored    int          // lines in the report
+	cells     int          // bytes of cells in the report
 	traced    int          // rows in the trace of the request
 	lease     service.Base // runs from open to close
 }
@@ -354,6 +359,14 @@ func (u *upload) trace(ctx context.Context, rows []store.NewPayout) {
 
 func (u *upload) report(ctx context.Context, bad []store.LineError) error {
 	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
+	for i := range bad {
+		for _, cell := range bad[i].Cells {
+			u.cells += len(cell)
+		}
+		if u.cells > uploadCellsMax {
+			bad[i].Cells = nil
+		}
+	}
 	for chunk := range slices.Chunk(bad, store.BatchMax) {
 		if err := u.cfg.Rows.UploadAddErrors(ctx, u.row.ID, chunk); err != nil {
 			return fmt.Errorf("store error lines: %w", err)

@@ -35,7 +35,8 @@ type fakeUploadRows struct {
 	closed    []store.Upload
 	errs      []store.LineError
 	hints     int
-	ahead     time.Duration // of the clock
+	ahead     time.Duration                   // of the clock
+	paid      map[string][]reward.PromotionID // by user
 }
 
 func newFakeUploadRows(p reward.Promotion) *fakeUploadRows {
@@ -55,6 +56,16 @@ func (f *fakeUploadRows) PromotionGet(_ context.Context, id reward.PromotionID) 
 		return store.PromotionView{}, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "no promotion %s", id)
 	}
 	return f.view, nil
+}
+
+func (f *fakeUploadRows) PromotionsPaid(_ context.Context, users []string) (map[reward.PromotionID]int64, error) {
+	paid := make(map[reward.PromotionID]int64)
+	for _, user := range users {
+		for _, id := range f.paid[user] {
+			paid[id]++
+		}
+	}
+	return paid, nil
 }
 
 func (f *fakeUploadRows) PayoutGetMany(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {
@@ -149,7 +160,7 @@ func counts(r UploadResult) UploadResult {
 }
 
 func command(body io.Reader) UploadCommand {
-	return UploadCommand{PromotionID: pointPromotion.ID, Body: body, Format: FormatCSV}
+	return UploadCommand{PromotionID: pointPromotion.ID, Body: body, File: File{Format: FormatCSV}}
 }
 
 func TestUpload(t *testing.T) {
@@ -382,7 +393,7 @@ func TestDryRunIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFakeUploadRows(pointPromotion)
 	d := newRehearsal(f, f.view, 1500)
-	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), FormatCSV, MinorUnits, pointPromotion), d.handle)
+	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), File{Format: FormatCSV}, pointPromotion), d.handle)
 	if !reward.HasCode(err, CodeDryRunTooLarge) {
 		t.Fatalf("error %v", err)
 	}

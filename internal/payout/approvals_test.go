@@ -184,7 +184,7 @@ func (o *office) step(by, name string) {
 				}
 				fmt.Fprintf(&file, "%s,%d,%s\n", o.next(by), a, code)
 			}
-			_, err := o.uploads.Upload(o.ctx, campaign.UploadCommand{PromotionID: o.id, Body: strings.NewReader(file.String()), Format: campaign.FormatCSV, By: by})
+			_, err := o.uploads.Upload(o.ctx, campaign.UploadCommand{PromotionID: o.id, Body: strings.NewReader(file.String()), File: campaign.File{Format: campaign.FormatCSV}, By: by})
 			if o.may(err) {
 				o.authors[by] = true
 			}

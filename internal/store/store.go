@@ -479,6 +479,9 @@ type Upload struct {
 	Conflicts  int64
 	Rejected   int64
 	Amount     reward.Amount // total of the accepted lines
+	// Header has the names of the file's columns. UploadClose stores it. None if they are
+	// too long, or not known.
+	Header []string
 }
 
 // LineError says why a line of an upload was rejected.
@@ -486,6 +489,7 @@ type LineError struct {
 	Line   int64 // counted from 1, including the header
 	Code   string
 	Detail string
+	Cells  []string // of the file; none if they are too long, or not known
 }
 
 // LeaseTakeParams asks for a lease.

@@ -82,7 +82,7 @@ func FuzzDoors(f *testing.F) {
 			promotion.Type, names = reward.Voucher, append(names, "voucherCode")
 		}
 		file := func(format campaign.Format, text []byte) verdict {
-			row, _, bad, err := campaign.NewTargetReader(bytes.NewReader(text), format, campaign.MinorUnits, promotion).Next()
+			row, _, bad, err := campaign.NewTargetReader(bytes.NewReader(text), campaign.File{Format: format}, promotion).Next()
 			if fixture.OK(t, err); bad != nil {
 				return verdict{code: bad.Code}
 			}

@@ -121,6 +121,9 @@ const (
 	// userPayouts reads the payouts of user $1, at most $2.
 	userPayouts = `SELECT ` + RowColumns + ` FROM :first_of_user ORDER BY p.promotion_id DESC, p.target_id`
 
+	// promotionsPaid reads which promotions have paid user $1, by the latest $2 payouts.
+	promotionsPaid = `SELECT DISTINCT p.promotion_id FROM :first_of_user WHERE p.state + 0 = 4`
+
 	// userAttempts reads the latest attempts of each of them, at most $3.
 	userAttempts = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
   SELECT a.*, row_number() OVER (PARTITION BY a.promotion_id, a.target_id ORDER BY a.at DESC, a.dispatch DESC, a.number DESC) AS place
@@ -188,6 +191,33 @@ func (t *Tables) PayoutHistory(ctx context.Context, user string, limit int) ([]s
 		return nil, err
 	}
 	return store.WithAnswers(found, answers), nil
+}
+
+// paidPayoutsMax limits the payouts of a user that PromotionsPaid reads.
+const paidPayoutsMax = 100
+
+// PromotionsPaid returns how many of the users each promotion has paid. Of a user, the
+// latest paidPayoutsMax payouts count. A user who is named twice counts twice.
+func (t *Tables) PromotionsPaid(ctx context.Context, users []string) (map[reward.PromotionID]int64, error) {
+	users = store.StorableUsers(users)
+	if len(users) == 0 {
+		return nil, nil
+	}
+	var paid map[reward.PromotionID]int64
+	err := t.db.Snapshot(ctx, "find the promotions that paid users", func() []Statement {
+		paid = make(map[reward.PromotionID]int64)
+		statements := make([]Statement, len(users))
+		for i, user := range users {
+			statements[i] = Statement{SQL: promotionsPaid, Args: []any{user, paidPayoutsMax}, Row: func(scan Scan) error {
+				var id int64
+				err := scan(&id)
+				paid[reward.PromotionID(id)]++
+				return err
+			}}
+		}
+		return statements
+	})
+	return paid, err
 }
 
 // PayoutClaimLookups returns at most Limit payouts of any promotion whose

@@ -335,7 +335,7 @@ func (d Dialect) Statements() map[string]string {
 		"find a taken code": takenCode, "lock an import": lockImport, "stage codes": stageCodes, "count staged codes": countStaged,
 		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
 		"expire coupons": expireCoupons, "find ended holds": endedHolds,
-		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": userPayouts, "answers of a user": userAttempts, "claim lookups": d.ClaimLookups,
+		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": userPayouts, "answers of a user": userAttempts, "promotions that paid a user": promotionsPaid, "claim lookups": d.ClaimLookups,
 		"list UNKNOWN payouts": listUnknown, "list UNKNOWN payouts of a user": listUnknownOf, "count error codes": payoutErrors,
 		"find the oldest payouts": oldestPayouts, "find payouts to sweep": queuedBefore, "find payouts to cancel": openAfter,
 		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],

@@ -3,7 +3,9 @@ package rows
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -57,9 +59,37 @@ func (t *Tables) UploadExtend(ctx context.Context, id int64, leasedUntil time.Ti
 func (t *Tables) UploadClose(ctx context.Context, u store.Upload, now time.Time) error {
 	return t.changeUpload(ctx, "close an upload", u.ID, `UPDATE uploads SET
   finished_at = coalesce(finished_at, $2), accepted = $3, duplicates = $4, conflicts = $5, rejected = $6, amount = $7,
-  bytes = $8, interrupted = $9
+  bytes = $8, interrupted = $9, header = $10
 WHERE id = $1 AND (finished_at IS NULL OR (accepted, duplicates, conflicts, rejected, amount) = ($3, $4, $5, $6, $7)) RETURNING id`,
-		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount), u.Bytes, u.Interrupted)
+		u.ID, now, u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, int64(u.Amount), u.Bytes, u.Interrupted, cellsOf(u.Header))
+}
+
+// cellsOf returns cells as they are stored: as JSON, or NULL for none.
+func cellsOf(cells []string) any {
+	if cells == nil {
+		return nil
+	}
+	clean := make([]string, len(cells))
+	for i, cell := range cells {
+		clean[i] = reward.SanitizeText(cell)
+	}
+	text, _ := json.Marshal(clean) // texts have no reason to fail
+	return string(text)
+}
+
+// storedCells scans what cellsOf returned, with ” for NULL.
+type storedCells []string
+
+func (c *storedCells) Scan(stored any) error {
+	*c = nil
+	switch text := stored.(type) {
+	case nil:
+		return nil
+	case string:
+		return json.Unmarshal([]byte(text), (*[]string)(c))
+	default:
+		return fmt.Errorf("cells are stored as %T", stored)
+	}
 }
 
 // changeUpload runs an UPDATE of one upload, which returns its ID. If it changes
@@ -98,8 +128,8 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 		statements := make([]Statement, len(sorted))
 		for i, e := range sorted {
 			statements[i] = Statement{
-				SQL:  `INSERT INTO upload_errors (upload_id, line, code, detail) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
-				Args: []any{id, e.Line, reward.SanitizeText(e.Code), reward.SanitizeText(e.Detail)},
+				SQL:  `INSERT INTO upload_errors (upload_id, line, code, detail, cells) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
+				Args: []any{id, e.Line, reward.SanitizeText(e.Code), reward.SanitizeText(e.Detail), cellsOf(e.Cells)},
 			}
 		}
 		return statements
@@ -111,12 +141,12 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 }
 
 const uploadColumns = `id, promotion_id, leased_until, created_at, created_by, finished_at, accepted, duplicates, conflicts, rejected,
-  amount, bytes, interrupted`
+  amount, bytes, interrupted, header`
 
 func scanUpload(scan Scan, u *store.Upload, more ...any) error {
 	return scan(append([]any{
 		&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), &u.CreatedBy, (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
-		&u.Conflicts, &u.Rejected, &u.Amount, &u.Bytes, &u.Interrupted,
+		&u.Conflicts, &u.Rejected, &u.Amount, &u.Bytes, &u.Interrupted, (*storedCells)(&u.Header),
 	}, more...)...)
 }
 
@@ -144,6 +174,6 @@ func (t *Tables) UploadList(ctx context.Context, promotion reward.PromotionID, b
 // by line.
 func (t *Tables) UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error) {
 	return list(ctx, t.db.Read, "list the errors of an upload", func(scan Scan, e *store.LineError) error {
-		return scan(&e.Line, &e.Code, &e.Detail)
-	}, `SELECT line, code, detail FROM upload_errors WHERE upload_id = $1 AND line > $2 ORDER BY line LIMIT $3`, id, after, limit)
+		return scan(&e.Line, &e.Code, &e.Detail, (*storedCells)(&e.Cells))
+	}, `SELECT line, code, detail, cells FROM upload_errors WHERE upload_id = $1 AND line > $2 ORDER BY line LIMIT $3`, id, after, limit)
 }

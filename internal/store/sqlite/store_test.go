@@ -220,9 +220,10 @@ func TestPlans(t *testing.T) {
 			"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)",
 			"SEARCH payouts USING INDEX payouts_lookups (due_at<?)",
 		},
-		"a payout":             {"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
-		"attempts of a payout": {"SEARCH attempts USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
-		"payouts of a user":    {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p"},
+		"a payout":                    {"SEARCH p USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
+		"attempts of a payout":        {"SEARCH attempts USING PRIMARY KEY (promotion_id=? AND target_id=?)"},
+		"payouts of a user":           {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p"},
+		"promotions that paid a user": {"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p"},
 		"answers of a user": {
 			"SEARCH u USING INDEX payouts_user (user_id=?)", "SCAN p", "SEARCH a USING PRIMARY KEY (promotion_id=? AND target_id=?)", "SCAN r",
 		},

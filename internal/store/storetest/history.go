@@ -25,6 +25,20 @@ func exercisePayoutHistory(t *testing.T, open Open) {
 		b.wantHistory("ann", -1)
 		b.wantHistory("bob", 10, store.PayoutID{PromotionID: 3, TargetID: 5}, store.PayoutID{PromotionID: 1, TargetID: 2})
 	})
+	run(t, open, "PromotionsThatPaidUsers", func(b *bundle) {
+		for id := reward.PromotionID(1); id <= 2; id++ {
+			b.running(id)
+			b.saveFor("ann", store.PayoutID{PromotionID: id, TargetID: 1}, store.PayoutID{PromotionID: id, TargetID: 2})
+			b.saveFor("bob", store.PayoutID{PromotionID: id, TargetID: 3})
+		}
+		for target := reward.TargetID(1); target <= 3; target++ {
+			b.finish(rules.Outcome{Ref: ref(1, target, 1), Kind: rules.OutcomePaid, TransactionKey: "t"})
+		}
+		b.finish(rules.Outcome{Ref: ref(2, 3, 1), Kind: rules.OutcomePaid, TransactionKey: "t"})
+		paid := must(b.PromotionsPaid(b.ctx, []string{"ann", "bob", "eve", "\xff", ""}))(b)
+		same(b, "people by promotion", map[reward.PromotionID]int64{1: 2, 2: 1}, paid)
+		same(b, "nobody", 0, len(must(b.PromotionsPaid(b.ctx, nil))(b)))
+	})
 	run(t, open, "AsTheyStandWithTheirAnswers", func(b *bundle) {
 		b.running(1)
 		b.running(2)

@@ -103,6 +103,7 @@ func exerciseUploads(t *testing.T, open Open) {
 		b.wantCode(err, reward.CodeUploadNotFound)
 
 		u.Accepted, u.Duplicates, u.Conflicts, u.Rejected, u.Amount = 1, 2, 3, 4, 5
+		u.Header = []string{"고객번호", "", hostile}
 		b.must(b.UploadClose(b.ctx, u, at(50)))
 		b.must(b.UploadClose(b.ctx, u, at(51)))
 		got = must(b.UploadGet(b.ctx, 1, 7))(b)
@@ -118,7 +119,7 @@ func exerciseUploads(t *testing.T, open Open) {
 	run(t, open, "ErrorsPageByLine", func(b *bundle) {
 		b.draft(1)
 		b.must(b.UploadOpen(b.ctx, store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}))
-		errs := []store.LineError{{Line: 9, Code: "A", Detail: hostile}, {Line: 2, Code: "B"}, {Line: 5, Code: "C"}}
+		errs := []store.LineError{{Line: 9, Code: "A", Detail: hostile, Cells: []string{"", hostile}}, {Line: 2, Code: "B"}, {Line: 5, Code: "C", Cells: []string{}}}
 		b.must(b.UploadAddErrors(b.ctx, 7, errs))
 		b.must(b.UploadAddErrors(b.ctx, 7, []store.LineError{{Line: 2, Code: "AGAIN"}}))
 		b.must(b.UploadAddErrors(b.ctx, 7, nil))
