@@ -52,7 +52,7 @@ for (const language of others) {
 
 // Of attributes, these are read by people; of components, all but the names that components are given for themselves.
 const read = new Set(['title', 'aria-label', 'placeholder', 'alt']);
-const unread = new Set(['state', 'group', 'page', 'key', 'class', 'id', 'type', 'icon', 'look']);
+const unread = new Set(['state', 'group', 'page', 'key', 'class', 'id', 'type', 'icon', 'look', 'path', 'file']);
 // Properties of objects that people read.
 const readProperties = new Set(['title', 'button', 'label', 'hint', 'text', 'what', 'note', 'unit']);
 const names = /^(Largesse|https:\/\/)$/; // the same in every language

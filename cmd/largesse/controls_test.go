@@ -37,7 +37,7 @@ func TestShowControls(t *testing.T) {
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
 	for _, want := range []string{
 		"rate per second  1,500\n", "weight           3\n", "max amount       90.00 EUR\n", "canary           10 targets, at most 2% failed; 4 payouts dispatched\n",
-		"starts           2026-12-24 18:00:00Z\n", "webhook          https://h/x\n", "created by       kim\n", "approved by      lee\uFFFD\n",
+		"starts           Thu 24 Dec 2026 18:00 ", "webhook          https://h/x\n", "created by       kim\n", "approved by      lee\uFFFD\n",
 	} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the output lacks %q:\n%s", want, r.stdout)

@@ -187,7 +187,7 @@ type Notify struct {
 	SlackURL         string `setting:"slack-url" secret:"true" doc:"http:// or https:// URL of an incoming webhook of Slack, or of a system that takes the same messages; used for endpoints of kind SLACK without a URL, of which one is created if there is none; empty: none"`
 	SMTPURL          string `setting:"smtp-url" secret:"true" doc:"smtp://user:password@host:587 or smtps://host URL of the mail server for endpoints of kind EMAIL; smtp uses STARTTLS if the server offers it, and never sends a password without; empty: none"`
 	SMTPPasswordFile string `setting:"smtp-password-file" doc:"file with one line, the password for notify.smtp-url, which then must not have one; reread for each e-mail"`
-	From             string `setting:"from" doc:"sender of e-mails, such as Largesse <largesse@example.com>; needed for notify.smtp-url"`
+	From             string `setting:"from" doc:"sender of e-mails, such as largesse@example.com; needed for notify.smtp-url"`
 	ConsoleURL       string `setting:"console-url" doc:"http:// or https:// URL at which people open the console, for the links in messages; empty: no links"`
 }
 

@@ -1,4 +1,4 @@
-// What a marketer does with a drop: create it from a plain form, look for its coupons, and cancel some.
+// What a marketer does with a drop: create it from a plain form, look for its coupons, cancel some, and report.
 import { readFileSync } from 'node:fs';
 import { badge, button, confirm, dialog, expect, test } from './world.mjs';
 
@@ -57,12 +57,13 @@ test('coupons are found, downloaded and cancelled together', async ({ w }) => {
   await expect(viewer.getByRole('checkbox', { name: /Select/ })).toHaveCount(0);
 });
 
-test('a drop from the plain form, with codes from a file', async ({ w }) => {
+test('a drop from the plain form, with codes from a file, duplicated', async ({ w }) => {
   const page = await w.page({ key: w.keys.operator });
   await w.open(page, '/#/coupons/new');
   const name = w.unique('Plain');
   await page.getByLabel('Name', { exact: true }).fill(name);
   await page.getByLabel('How many coupons').fill('2');
+  await page.getByLabel('Notes').fill('for the opening of the shop');
   await page.getByLabel('Codes', { exact: true }).selectOption({ label: 'My own, from a file' });
   await button(page, 'Create with 2 coupons').click();
   await expect(page, 'without a time to open, people would get other codes').toHaveURL(/coupons\/new/);
@@ -71,6 +72,7 @@ test('a drop from the plain form, with codes from a file', async ({ w }) => {
   await button(page, 'Create with 2 coupons').click();
   await badge(page, 'Not open yet');
   await expect(page.getByText(/^Opens in [\d,]+ d/)).toBeVisible();
+  await expect(page.getByText('for the opening of the shop')).toBeVisible();
   await page.getByText('Import codes', { exact: true }).click();
   const codes = (text) => page.getByLabel('File with one code per line').setInputFiles({ name: 'codes.csv', mimeType: 'text/csv', buffer: Buffer.from(text) });
   await codes('codes\nX-1\n2.19E+26\n');
@@ -80,4 +82,41 @@ test('a drop from the plain form, with codes from a file', async ({ w }) => {
   await codes('codes\nX-1\nX-2\n');
   await button(page, 'Import 2 codes').click();
   await expect(page.getByText('2 of 2 imported codes left')).toBeVisible();
+  await button(page, 'Duplicate…').click();
+  await confirm(page, 'Duplicate');
+  await expect(page.getByRole('heading', { name: `${name} (copy)` })).toBeVisible();
+  const copy = await w.api('GET', `/v1/coupon-templates/${page.url().split('/').pop()}`);
+  expect([copy.totalQuantity, copy.importedCodes, copy.notes]).toEqual([2, undefined, undefined]);
 });
+
+for (const [language, texts] of Object.entries({
+  en: { title: /^Report: /, link: 'Copy link', day: 'By day', who: 'Drop closed' },
+  ko: { title: / 보고서$/, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료' },
+})) {
+  test(`the report of a closed drop, ${language}`, async ({ w }) => {
+    const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Reported'), totalQuantity: 3, notes: 'why we did it' });
+    await issue(w, id, 3);
+    await w.api('POST', `/v1/coupon-templates/${id}/close`);
+    for (const width of [1440, 390]) {
+      const page = await w.page({ key: w.keys.viewer, width });
+      await w.open(page, `/?lang=${language}#/coupons/${id}/report`);
+      await expect(page.getByRole('heading', { name: texts.title })).toBeVisible();
+      await expect(page.getByRole('heading', { name: texts.day })).toBeVisible();
+      await expect(page.getByText(texts.who)).toBeVisible();
+      await expect(page.getByText('why we did it').first()).toBeVisible();
+      await w.accessible(page, `the report of a drop, ${language}, ${width}`);
+      await w.fits(page, 'the report of a drop');
+      for (const [format, begin] of [['CSV', 'section,'], ['.xlsx', 'PK']]) {
+        const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: format }).click()]);
+        expect(readFileSync(await file.path(), 'latin1').slice(0, begin.length)).toBe(begin);
+      }
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await button(page, texts.link).click();
+      expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(page.url());
+      // The page of a closed drop begins with its report.
+      await w.open(page, `/?lang=${language}#/coupons/${id}`);
+      await expect(page.getByRole('heading', { name: texts.day })).toBeVisible();
+      await w.fits(page, 'a closed drop');
+    }
+  });
+}

@@ -83,7 +83,7 @@ test('what a provider and a receiver say is only text', async ({ w }) => {
       await harmless(page, `${view} at ${width}`, wanted);
     }
     // A file of a stranger, before anything of it is sent, and the form with what others wrote.
-    await w.open(page, promotion, server);
+    await w.open(page, `${promotion}?tab=files`, server);
     await page.getByLabel('File of targets').setInputFiles({ name: 'paid \u202egnp.csv', mimeType: 'text/csv', buffer: Buffer.from(`targetId,userId\n${messages.map((m) => m.replaceAll('\n', ' ')).join(',\n')}`) });
     await expect(page.getByRole('region', { name: 'Lines with mistakes' })).toBeVisible();
     await harmless(page, `a file at ${width}`, ['paid \\u202egnp.csv', '<script>']);

@@ -12,7 +12,7 @@ const at = (values, share) => values.toSorted((a, b) => a - b)[Math.min(values.l
 const ms = (n) => n.toFixed(1);
 
 /** usable are the parts of the page that must be there. */
-const usable = ['main h1', 'section[aria-label=Payouts] tbody tr', '.uplot canvas', 'section[aria-label="Failures by cause"] tbody tr', 'section[aria-label=Files] tbody tr'];
+const usable = ['main h1', '.card .min-h-5', '.uplot canvas', 'section[aria-label="Failures by cause"] tbody tr'];
 
 /** Feed stands before the server and lets a promotion of a million targets run. */
 class Feed {

@@ -19,6 +19,12 @@ export const dialog = (page) => page.getByRole('dialog');
 export const heading = (page, name) => expect(page.getByRole('heading', { name, exact: true })).toBeVisible();
 export const badge = (page, text) => expect(page.locator('h1 + span').getByText(text, { exact: true })).toBeVisible();
 
+/** more chooses what is in the menu of a promotion. */
+export async function more(page, name) {
+  await page.locator('summary', { hasText: 'More' }).click();
+  await button(page, name).click();
+}
+
 /** confirm answers the question of a dialog, and waits until it is done. */
 export async function confirm(page, name, fields = {}) {
   for (const [label, text] of Object.entries(fields)) await dialog(page).getByLabel(label).fill(text);
@@ -70,7 +76,7 @@ export const test = base.extend({
 async function fill(site) {
   const w = new World(undefined, site);
   site.keys = {};
-  for (const role of ['viewer', 'issuer', 'operator', 'admin']) {
+  for (const role of ['viewer', 'issuer', 'campaigner', 'operator', 'admin']) {
     site.keys[role] = (await w.api('POST', '/v1/api-keys', { name: `${role} ${hostile}`, role })).key;
   }
   site.keys.second = (await w.api('POST', '/v1/api-keys', { name: 'second operator', role: 'operator' })).key;
@@ -194,7 +200,7 @@ class World {
   get views() {
     const of = (...parts) => '/#/' + parts.map(encodeURIComponent).join('/');
     return [
-      '/', of('campaigns'), of('promotions'), of('promotions', 'new'), of('promotions', this.paid), of('promotions', this.draft), of('coupons'), of('coupons', 'new'), of('coupons', this.template),
+      '/', of('campaigns'), of('promotions'), of('promotions', 'new'), of('promotions', this.paid), `/#/promotions/${this.paid}?tab=payouts`, `/#/promotions/${this.paid}?tab=files`, `/#/promotions/${this.paid}?tab=details`, of('promotions', this.paid, 'report'), of('promotions', this.draft), of('coupons'), of('coupons', 'new'), of('coupons', this.template), of('coupons', this.template, 'report'),
       of('approvals'), of('unknown'), of('people'), of('people', this.person), of('people', 'user-1'), of('dead-letters'), of('webhooks'), of('webhooks', this.receiver), of('instances'),
       of('reconciliation'), of('keys'), of('audit'), of('settings'), of('nowhere'), `/drop/${this.template}?user=user-1`, `/drop/${this.template}?user=nobody`, `/drop/${this.later}?user=user-1`,
     ];

@@ -3,7 +3,7 @@
 import type { Promotion } from '../lib/api';
 import { money, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
-import { pauseReason } from '../lib/reasons';
+import { pauseReason, pauser } from '../lib/reasons';
 import { session } from '../lib/session.svelte';
 import { undecided } from '../promotion/actions';
 
@@ -13,9 +13,6 @@ export interface Need {
   act: string; // the label of the link
   to: string;
 }
-
-/** largesse is who pauses a promotion by itself. */
-const largesse = 'largesse';
 
 function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
   const to = '/promotions/' + p.id;
@@ -28,8 +25,8 @@ function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
   if (p.rejectedBy) return { ...look, text: t('campaigns.rejected', { name: plain(p.rejectedBy), why: plain(p.rejectReason) }) };
   if (p.status === 'PAUSED') {
     const why = plain(pauseReason(p.pauseReason ?? ''));
-    const byPerson = p.pausedBy && p.pausedBy !== largesse;
-    return { ...look, text: byPerson ? t('campaigns.pausedBy', { name: plain(p.pausedBy), n: undecided(p) }) : t('campaigns.pausedByLargesse', { why }) };
+    const name = pauser(p);
+    return { ...look, text: name ? t('campaigns.pausedBy', { name, n: undecided(p) }) : t('campaigns.pausedByLargesse', { why }) };
   }
   if (p.counts.unknown > 0 && undecided(p) === 0) return { ...look, text: t('campaigns.unclear', { n: p.counts.unknown }) };
   return undefined;

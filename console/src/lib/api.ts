@@ -76,8 +76,8 @@ interface Result<T> {
 }
 
 /** read returns the data of a call; failures are thrown. */
-export async function read<T>(call: Promise<Result<T>>): Promise<T> {
-  return (await call).data as T;
+export async function read<T>(call: Promise<Result<T>>): Promise<Exclude<T, string>> {
+  return (await call).data as Exclude<T, string>; // a file, such as CSV, is asked for by download
 }
 
 /** said is one sentence about a failure, and the ID to look for in the log. */

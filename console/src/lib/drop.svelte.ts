@@ -18,7 +18,7 @@ interface Waiter {
 }
 
 const pointsMax = 1500;
-const secondAbout = 900; // milliseconds between two points: the server looks twice a second
+const secondAbout = 900; // milliseconds between two points: the server looks twice per second
 const gap = 5000; // milliseconds without a look, in which nobody knows when the coupons were issued
 
 export class Drop {

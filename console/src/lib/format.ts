@@ -11,6 +11,7 @@ const make = (locale: string) => ({
   dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
   dated: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }),
   time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
+  date: new Intl.DateTimeFormat(locale, { dateStyle: 'medium' }),
   day: new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric' }),
   minute: new Intl.DateTimeFormat(locale, { timeStyle: 'short' }),
   second: new Intl.DateTimeFormat(locale, { timeStyle: 'medium' }),
@@ -97,6 +98,9 @@ export function moment(at: string | Date): string {
 
 /** dated is a time with its day, but no seconds: one that is planned, or that is read later. */
 export const dated = (at: string | Date): string => formats().dated.format(new Date(at));
+
+/** day is a date without a time, such as 2026-11-29. */
+export const day = (date: string): string => formats().date.format(new Date(date + 'T00:00'));
 
 /** zone is the time zone of the browser, in which people write times. */
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;

@@ -24,6 +24,7 @@ export class Pages<T> {
   #cursor: string | undefined;
   #starts: (string | undefined)[] = []; // the cursor of each page that is shown
   #turn = 0;
+  #looking = false;
   #id: (row: T) => string;
 
   constructor(read: (cursor: string | undefined) => Promise<Page<T>>, id: (row: T) => string) {
@@ -33,13 +34,15 @@ export class Pages<T> {
 
   /** watch reads the rows shown again and again, and counts new ones; call it in an $effect, which gets its end. */
   watch(milliseconds: number): () => void {
-    const timer = setInterval(() => void this.#look(), milliseconds);
+    const timer = setInterval(() => void this.look(), milliseconds);
     return () => clearInterval(timer);
   }
 
-  async #look(): Promise<void> {
-    if (document.hidden || this.busy || !this.loaded) return;
+  /** look reads the rows shown once more; call it when something says that they have changed. */
+  async look(): Promise<void> {
+    if (document.hidden || this.busy || this.#looking || !this.loaded) return;
     const turn = this.#turn;
+    this.#looking = true;
     try {
       const starts = this.#starts.slice(0, pagesFollowed);
       const now: T[] = [];
@@ -58,6 +61,8 @@ export class Pages<T> {
       this.gone = new Set(this.items.slice(0, followed).map(this.#id).filter((id) => !by.has(id)));
     } catch {
       // The next look shows it.
+    } finally {
+      this.#looking = false;
     }
   }
 

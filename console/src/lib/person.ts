@@ -4,7 +4,7 @@
 import type { Schemas } from './api';
 import { dated, money, moment, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
-import { pauseReason } from './reasons';
+import { pauseReason, pauser } from './reasons';
 
 export interface Moment {
   at: string;
@@ -32,28 +32,24 @@ type HistoryPayout = Schemas['HistoryPayout'];
 const reward = (p: HistoryPayout) => (p.voucherCode ? t('person.voucher', { code: plain(p.voucherCode) }) : money(p.amount, p.currency));
 const promotion = (p: HistoryPayout) => plain(p.promotionName) || t('promotion.number', { id: p.promotionId });
 
-/** Cancellers has who cancelled something, by the path of the call; '' if that is not known. */
+/** Cancellers has who cancelled a promotion, by the path of the call; '' if that is not known. */
 export type Cancellers = Map<string, string>;
 
 const cancelPath = (p: HistoryPayout) => `/v1/promotions/${p.promotionId}/cancel`;
-const couponCancelPath = (c: { id: string }) => `/v1/coupons/${c.id}/cancel`;
-const canceller = (by: Cancellers, path: string) => plain(by.get(path));
+const canceller = (by: Cancellers, p: HistoryPayout) => plain(by.get(cancelPath(p)));
 
-/** lastCancel returns the path of the call that cancelled something of a person last; '' if nothing was cancelled. */
+/** lastCancel returns the path of the call that cancelled a promotion of a person last; '' if none was cancelled. */
 export function lastCancel(h: History): string {
-  const payouts = (h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map((p) => ({ at: p.updatedAt, path: cancelPath(p) }));
-  const coupons = (h.items ?? []).flatMap((i) => i.coupon?.status === 'CANCELLED' && i.coupon.reason !== 'HOLD_EXPIRED' ? [{ at: i.coupon.cancelledAt ?? i.at, path: couponCancelPath(i.coupon) }] : []);
-  return [...payouts, ...coupons].reduce((last, c) => (c.at > last.at ? c : last), { at: '', path: '' }).path;
+  const cancelled = (h.payouts ?? []).filter((p) => p.state === 'CANCELLED').sort((a, b) => (a.updatedAt < b.updatedAt ? 1 : -1));
+  return cancelled[0] ? cancelPath(cancelled[0]) : '';
 }
-
-const mayBePaid = (p: HistoryPayout) => p.state === 'UNKNOWN' || (p.state !== 'SUCCEEDED' && p.state !== 'FAILED' && (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN'));
 
 function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const why = plain(p.errorMessage || p.errorCode);
   const about = { promotion: promotion(p), reward: reward(p) };
-  const name = canceller(by, cancelPath(p));
+  const name = canceller(by, p);
   const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
-    id: `${p.promotionId}/${p.targetId}`, got, text, tell, key: plain(p.transactionKey) || undefined, mayBePaid: mayBePaid(p), to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+    id: `${p.promotionId}/${p.targetId}`, got, text, tell, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
   switch (p.state) {
     case 'SUCCEEDED': {
@@ -63,12 +59,14 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
     case 'FAILED':
       return verdict(false, why ? t('person.refusedWhy', { ...about, why }) : t('person.refused', about), t('tell.refused', about));
     case 'CANCELLED':
-      return verdict(false, name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about), mayBePaid(p) ? t('tell.unclear', about) : t('tell.cancelled', about));
+      return verdict(false, name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
     case 'UNKNOWN':
       return verdict(undefined, t('person.unclear', about), t('tell.unclear', about));
   }
-  if (mayBePaid(p)) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
-  if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), t('tell.retrying', about));
+  const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
+  if (lost) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
+  if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.retrying', about));
+  if (p.promotionStatus === 'PAUSED' && pauser(p)) return verdict(undefined, t('person.pausedBy', { ...about, name: pauser(p) }), t('tell.paused', about));
   if (p.promotionStatus === 'PAUSED') return verdict(undefined, p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(pauseReason(p.pauseReason)) }) : t('person.paused', about), t('tell.paused', about));
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
 }
@@ -79,7 +77,7 @@ const sorry = (reason: string | undefined) => named('sorry', reason ?? 'NONE');
 /** Names gives the name of a template by its ID. */
 export type Names = (templateId: string) => string;
 
-function couponVerdict(i: Schemas['HistoryItem'], names: Names, by: Cancellers): Verdict {
+function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
   const template = names(i.templateId);
   const c = i.coupon;
   const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
@@ -99,7 +97,7 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names, by: Cancellers):
       return verdict(false, t('person.expired', { ...about, at: moment(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: dated(c.expiresAt ?? i.at) }));
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
-  const name = canceller(by, couponCancelPath(c));
+  const name = plain(c.cancelledBy);
   const cancelled = { ...about, at: dated(c.cancelledAt ?? i.at) };
   return verdict(false, name ? t('person.couponCancelledBy', { ...about, name }) : t('person.couponCancelled', about), t('tell.couponCancelled', cancelled));
 }
@@ -130,7 +128,7 @@ const urgency = (v: Verdict) => (v.mayBePaid ? 0 : v.got === false ? 1 : v.got =
 /** verdicts are about everything that a person may ask for, in the language, what is missing first. */
 export function verdicts(h: History, waiting: Schemas['IssueRequest'][], names: Names, by: Cancellers): Verdict[] {
   const all = [
-    ...waiting.map((r) => lineVerdict(r, names)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)), ...(h.items ?? []).map((i) => couponVerdict(i, names, by)),
+    ...waiting.map((r) => lineVerdict(r, names)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)), ...(h.items ?? []).map((i) => couponVerdict(i, names)),
   ].sort((a, b) => urgency(a) - urgency(b));
   return [...all, ...(h.refusals ?? []).map((r) => refusalVerdict(r, names))];
 }
@@ -165,7 +163,7 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
         text: plain([a.code, a.message].filter(Boolean).join(': ')),
       });
     }
-    const name = p.state === 'CANCELLED' ? canceller(by, cancelPath(p)) : '';
+    const name = p.state === 'CANCELLED' ? canceller(by, p) : '';
     all.push({
       at: p.updatedAt, to, state: p.state, title: [`${promotion(p)}: ${named('state', p.state)}`, name].filter(Boolean).join(', '),
       text: [reward(p), p.transactionKey ? t('person.transaction', { key: plain(p.transactionKey) }) : ''].filter(Boolean).join(', '),
@@ -180,7 +178,7 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
     all.push({ at: i.at, to, state: i.status, title: `${template}: ${named('request', i.status)}`, text });
     if (c?.usedAt) all.push({ at: c.usedAt, to, state: 'USED', title: `${template}: ${t('person.couponUsed')}`, text: code });
     if (c?.cancelledAt) {
-      const name = canceller(by, couponCancelPath(c));
+      const name = plain(c.cancelledBy);
       all.push({ at: c.cancelledAt, to, state: 'CANCELLED', title: [`${template}: ${t('person.couponEnded')}`, name].filter(Boolean).join(', '), text: c.reason ? named('end', c.reason) : code });
     }
   }

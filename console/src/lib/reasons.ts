@@ -1,10 +1,12 @@
-// Why Largesse paused a promotion by itself: the server says it in English.
+// Who paused a promotion, and why. If Largesse did by itself, the server says why in English.
+import { plain } from './format';
 import { translated } from './language.svelte';
 
 const causes: [RegExp, string][] = [
   [/^the next payout would exceed the budget/, 'budget'],
   [/payouts that ended failed: check their error codes/, 'failures'],
   [/^waits for an approval/, 'approval'],
+  [/^ended at /, 'ended'],
   [/^the canary is bad/, 'canary'],
   [/^the provider responded|cannot be sent to the provider/, 'provider'],
   [/^outcomes of promotion/, 'outcomes'],
@@ -16,3 +18,6 @@ export function pauseReason(text: string): string {
   const cause = causes.find(([pattern]) => pattern.test(text))?.[1];
   return translated('pause', cause) ?? text;
 }
+
+/** pauser is the person who paused; '' if Largesse did. */
+export const pauser = (p: { pausedBy?: string }): string => (p.pausedBy === 'largesse' ? '' : plain(p.pausedBy));

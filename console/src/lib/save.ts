@@ -8,3 +8,11 @@ export function saveFile(name: string, content: Blob): void {
   link.click();
   URL.revokeObjectURL(link.href);
 }
+
+const quoted = (cell: string) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+
+/** csv writes rows as a file of comma-separated values. */
+export const csv = (rows: string[][]): string => rows.map((cells) => cells.map(quoted).join(',') + '\r\n').join('');
+
+/** guarded keeps a spreadsheet from running a cell as a formula; uploads read it back. */
+export const guarded = (cell: string): string => (/^[=+\-@\t]/.test(cell) ? `'${cell}` : cell);

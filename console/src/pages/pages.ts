@@ -19,10 +19,12 @@ import People from './People.svelte';
 import Person from './Person.svelte';
 import Promotion from './Promotion.svelte';
 import PromotionNew from './PromotionNew.svelte';
+import PromotionReport from './PromotionReport.svelte';
 import Promotions from './Promotions.svelte';
 import Settings from './Settings.svelte';
 import Template from './Template.svelte';
 import TemplateNew from './TemplateNew.svelte';
+import TemplateReport from './TemplateReport.svelte';
 import Unknown from './Unknown.svelte';
 import Webhook from './Webhook.svelte';
 import Webhooks from './Webhooks.svelte';
@@ -93,7 +95,7 @@ const flat: Record<string, Component<any>> = {
 
 /** pageOf finds the page of an address. */
 export function pageOf(parts: string[]): PageInfo {
-  const [first = start.path.slice(1), second] = parts;
+  const [first = start.path.slice(1), second, third] = parts;
   const entry = entries.find((e) => e.path === '/' + first);
   const component = flat[first];
   const missing = { title: t('page.notFound'), rail: '', roles: staff, component: Missing };
@@ -102,8 +104,12 @@ export function pageOf(parts: string[]): PageInfo {
   if (!second) return page;
   const inside = (title: string, component: Component<any>, roles = entry.opens) => ({ ...page, title, component, roles });
   switch (first) {
-    case 'promotions': return second === 'new' ? inside(t('promotion.create'), PromotionNew, campaigners) : inside(t('promotion.number', { id: second }), Promotion);
-    case 'coupons': return second === 'new' ? inside(t('template.create'), TemplateNew, campaigners) : inside(t('template.number', { id: second }), Template);
+    case 'promotions':
+      if (third === 'report') return inside(t('report.title'), PromotionReport);
+      return second === 'new' ? inside(t('promotion.create'), PromotionNew, campaigners) : inside(t('promotion.number', { id: second }), Promotion);
+    case 'coupons':
+      if (third === 'report') return inside(t('drop.reportOf', { name: second }), TemplateReport);
+      return second === 'new' ? inside(t('template.create'), TemplateNew, campaigners) : inside(t('template.number', { id: second }), Template);
     case 'webhooks': return inside(t('webhook.receiver'), Webhook);
     case 'people': return inside(second, Person);
     case 'approvals': return page;

@@ -1,16 +1,22 @@
 // What may be done to a promotion, and what is asked before it happens.
 
-import { api, approveSeen, read, type Promotion } from '../lib/api';
-import { whole } from '../lib/form';
-import { capital, money } from '../lib/format';
-import type { Question } from '../ui/Ask.svelte';
+import { api, approveSeen, read, type Payout, type Promotion } from '../lib/api';
+import { minor, unitsOf, whole } from '../lib/form';
+import { capital, duration, money, moment } from '../lib/format';
 import { t } from '../lib/language.svelte';
+import { router } from '../lib/router.svelte';
+import type { Needed } from '../lib/session.svelte';
+import type { Question } from '../ui/Ask.svelte';
+import { paidBefore } from './targets.svelte';
 
 export interface PromotionAction {
   label: string;
   look: '' | 'button-main' | 'button-danger';
+  role: Needed;
+  /** more says that the action is in the menu of those that are rarely wanted. */
+  more?: boolean;
   /** question to ask first; absent for the dialog that changes the settings. */
-  question?: (p: Promotion) => Question;
+  question?: (p: Promotion) => Question | Promise<Question>;
 }
 
 /** Seen is the promotion as the page shows it. */
@@ -24,23 +30,25 @@ export interface Seen {
 /** undecided counts the payouts that are still to be paid. */
 export const undecided = (p: Promotion): number => p.counts.ready + p.counts.queued + p.counts.retrying;
 
-/** actionsOf lists what an operator may do now. A code narrows what is retried. */
+/** actionsOf lists what may be done now. A code narrows what is retried. */
 export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): PromotionAction[] {
   const { status } = p;
   const ended = status === 'CANCELLED' || status === 'COMPLETED';
   const list: (PromotionAction & { when: boolean })[] = [
     // First, so that it moves no other button when the first payout fails.
-    { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
-    { when: !!p.awaitingApproval, label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
-    { when: !!p.awaitingApproval, label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT', label: t('act.start'), look: 'button-main', question: (p) => start(p, seen) },
-    { when: status === 'RUNNING', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
-    { when: status === 'PAUSED', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
-    { when: !ended, label: t('act.rate'), look: '', question: (p) => rate(p, seen) },
-    { when: true, label: t('act.change'), look: '' },
-    { when: !ended && !p.closed && status !== 'DRAFT', label: t('act.close'), look: '', question: (p) => close(p, seen) },
-    { when: status === 'DRAFT', label: t('act.delete'), look: 'button-danger', question: (p) => remove(p, seen) },
-    { when: status === 'RUNNING' || status === 'PAUSED', label: t('act.cancel'), look: 'button-danger', question: (p) => cancel(p, seen) },
+    { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
+    { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
+    { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0, role: 'campaigner', label: t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
+    { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
+    { when: true, role: 'campaigner', label: t('act.change'), look: '' },
+    { when: true, role: 'campaigner', more: true, label: t('campaign.duplicate'), look: '', question: duplicate },
+    { when: !ended, role: 'campaigner', more: true, label: t('campaign.test'), look: '', question: test },
+    { when: !ended, role: 'campaigner', more: true, label: t('act.rate'), look: '', question: (p) => rate(p, seen) },
+    { when: !ended && !p.closed && status !== 'DRAFT', role: 'campaigner', more: true, label: t('act.close'), look: '', question: (p) => close(p, seen) },
+    { when: status === 'DRAFT', role: 'campaigner', more: true, label: t('act.delete'), look: 'button-danger', question: (p) => remove(p, seen) },
+    { when: status === 'RUNNING' || status === 'PAUSED', role: 'campaigner', more: true, label: t('act.cancel'), look: 'button-danger', question: (p) => cancel(p, seen) },
   ];
   return list.filter((a) => a.when);
 }
@@ -54,18 +62,67 @@ async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
   await seen.now();
 }
 
-export const start = (p: Promotion, seen: Seen): Question => ({
-  title: t('start.title', { name: p.name }),
-  button: t('start.button', { n: p.totalCount }),
-  consequences: [t('start.effect', { n: p.totalCount, amount: amount(p) })],
-  act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+// From this sum on, in minor units, the person who starts a promotion types it.
+const typedFrom = 1_000_000;
+const rowsShown = 3;
+
+/** start asks in proportion to the sum: with who is paid what, for how long, and who was paid before. */
+export async function start(p: Promotion, seen: Seen): Promise<Question> {
+  const { items } = (await read(api.GET('/v1/promotions/{id}/payouts', { params: { path: { id: p.id }, query: { limit: rowsShown } } }))) as { items: Payout[] };
+  const people = items.map((r) => `${r.userId || r.targetId}: ${money(r.amount, p.currency)}`);
+  const before = paidBefore(p.id).map((x) => t('campaign.paidIn', { n: x.count, name: x.name }));
+  const facts = [
+    { label: t('campaign.howLong'), text: p.ratePerSecond ? t('campaign.about', { duration: duration(p.totalCount / p.ratePerSecond) }) : t('campaign.noRate') },
+    { label: t('field.budget'), text: p.maxAmount ? money(p.maxAmount, p.currency) : t('common.none') },
+    ...(p.startsAt ? [{ label: t('field.starts'), text: t('campaign.nowInstead', { at: moment(p.startsAt) }) }] : []),
+    ...(p.endsAt ? [{ label: t('campaign.ends'), text: moment(p.endsAt) }] : []),
+    ...(p.approvedBy ? [{ label: t('approvals.approved'), text: `${p.approvedBy}: ${money(p.approvedAmount, p.currency)}` }] : []),
+    ...(p.awaitingApproval ? [{ label: t('campaign.approval'), text: t('campaign.approvalFirst') }] : []),
+    ...(people.length ? [{ label: t('campaign.firstPeople'), text: people.join('\n') }] : []),
+    ...(before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : []),
+  ];
+  return {
+    title: t('start.title', { name: p.name }),
+    button: t('start.button', { n: p.totalCount }),
+    consequences: [t('start.effect', { n: p.totalCount, amount: amount(p) })],
+    facts,
+    typed: p.amountTotal >= typedFrom ? amount(p) : undefined,
+    sum: true,
+    act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+  };
+}
+
+const duplicate = (p: Promotion): Question => ({
+  title: t('campaign.duplicateTitle', { name: p.name }),
+  button: t('campaign.duplicateButton'),
+  consequences: [t('campaign.duplicateEffect')],
+  field: { label: t('field.name'), required: true, value: t('campaign.copyOf', { name: p.name }).slice(0, 200) },
+  act: async (name) => {
+    const copy = await read(api.POST('/v1/promotions/{id}/duplicate', { ...at(p), body: { name } }));
+    router.go('/promotions/' + copy.id);
+    return t('new.made', { name: copy.name });
+  },
+});
+
+const test = (p: Promotion): Question => ({
+  title: t('campaign.testTitle', { name: p.name }),
+  button: t('campaign.testButton'),
+  consequences: [t('campaign.testEffect')],
+  field: { label: t('campaign.testPerson'), hint: t('campaign.testPersonHint'), required: true },
+  second: { label: t('col.amount'), hint: `${unitsOf(p.currency)}${p.amount === undefined ? '' : `. ${t('campaign.testAmount', { amount: money(p.amount, p.currency) })}`}`, required: p.amount === undefined },
+  act: async (userId, text) => {
+    const paid = await read(api.POST('/v1/promotions/{id}/test-payment', { ...at(p), body: { userId, amount: minor(text, t('col.amount'), p.currency) } }));
+    router.go('/promotions/' + paid.id);
+    return t('campaign.testMade', { name: paid.name });
+  },
 });
 
 const pause = (p: Promotion, seen: Seen): Question => ({
   title: t('pause.title', { name: p.name }),
   button: t('pause.button'),
   consequences: [t('pause.effect'), t('pause.waiting', { n: undecided(p) })],
-  act: () => reread(api.POST('/v1/promotions/{id}/pause', at(p)), seen),
+  field: { label: t('campaign.why'), hint: t('campaign.whyHint'), required: false },
+  act: (reason) => reread(api.POST('/v1/promotions/{id}/pause', { ...at(p), body: reason ? { reason } : {} }), seen),
 });
 
 const resume = (p: Promotion, seen: Seen): Question => ({

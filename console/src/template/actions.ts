@@ -2,7 +2,9 @@
 
 import { api, approveSeen, read, type Template } from '../lib/api';
 import { whole } from '../lib/form';
+import { moment } from '../lib/format';
 import { t } from '../lib/language.svelte';
+import { router } from '../lib/router.svelte';
 import type { Question } from '../ui/Ask.svelte';
 
 /** Seen is the template as the page shows it. */
@@ -55,5 +57,15 @@ export const reject = (c: Template, seen: Seen): Question => ({
   act: async () => {
     await api.POST('/v1/coupon-templates/{id}/reject', at(c));
     await seen.now();
+  },
+});
+
+export const duplicate = (c: Template): Question => ({
+  title: t('drop.duplicateTitle', { name: c.name }), button: t('drop.duplicateButton'), field: { label: t('field.name'), required: true, value: t('drop.copyName', { name: c.name }) },
+  consequences: [t('drop.duplicateEffect'), t('drop.duplicateOpens')],
+  act: async (name) => {
+    const made = await read(api.POST('/v1/coupon-templates/{id}/duplicate', { ...at(c), body: { name } }));
+    router.go('/coupons/' + made.id);
+    return made.opensAt ? t('drop.duplicated', { name: made.name, at: moment(made.opensAt) }) : t('template.made', { name: made.name });
   },
 });

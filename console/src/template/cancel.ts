@@ -26,12 +26,12 @@ export function change(c: Coupon, what: Change, changed: (c: Coupon) => void): Q
 export const cancelMax = 10_000;
 const callMax = 1000; // of the API
 
-/** cancelMany asks before coupons are cancelled. cut tells that there are more of them. A repeat after a failure goes on with the rest. */
+/** cancelMany asks before coupons are cancelled. cut tells that there are more of them. A repeat after a failure continues with the rest. */
 export function cancelMany(c: Template, ids: string[], cut: boolean, done: () => Promise<void>): Question {
   const n = ids.length;
   return {
     title: t('drop.cancelTitle', { n }), button: t('drop.cancelButton', { n }), danger: true, typed: n > 20 ? number(n) : undefined,
-    consequences: [...(cut ? [t('drop.cancelCut', { n: cancelMax })] : []), t('drop.cancelEffect', { n }), t('drop.cancelPlaces', { name: c.name }), t('drop.cancelForGood')],
+    consequences: [...(cut ? [t('drop.cancelCut', { n: cancelMax })] : []), t('drop.cancelEffect', { n }), t('drop.cancelPlaces', { name: c.name }), t('drop.cancelFinal')],
     act: async () => {
       const sum = { cancelled: 0, alreadyCancelled: 0, used: 0, expired: 0, notFound: 0 };
       try {

@@ -40,7 +40,7 @@ func PromotionPages(d rows.Dialect) map[string]string {
 		"list promotions by ID": {Sort: store.SortID}, "list promotions by name": {Sort: store.SortName},
 		"list promotions by name, down": {Sort: store.SortNameDown}, "list promotions by time": {Sort: store.SortCreated},
 		"list promotions by time, down":          {Sort: store.SortCreatedDown},
-		"list scheduled promotions":              {Sort: store.SortStarts},
+		"list promotions that are scheduled":     {Sort: store.SortStarts},
 		"list promotions of a time":              {Sort: store.SortCreatedDown, CreatedAfter: epoch, CreatedBefore: epoch},
 		"search promotions of a creator by name": {Sort: store.SortName, CreatedBy: "a", Search: "a"},
 	}

@@ -1,0 +1,193 @@
+// A file of targets that is still in the browser: how it is read, what of it would be accepted, and which of its lines
+// somebody has corrected.
+
+import { said, type Schemas } from '../lib/api';
+import { digitsOf } from '../lib/format';
+import { t, translated } from '../lib/language.svelte';
+import { csv, guarded } from '../lib/save';
+import { upload } from '../lib/upload';
+
+export type Check = Schemas['TargetsCheck'];
+export type Line = Check['lines'][number];
+type Result = Schemas['UploadResult'];
+export type Column = keyof Check['columns'];
+
+/** About is what a check has to know of the promotion. */
+export interface About {
+  type: 'POINT' | 'VOUCHER';
+  currency?: string;
+  amount?: number; // minor units of lines without one
+  voucherCode?: string;
+}
+
+const types: Record<string, string> = {
+  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet', tsv: 'text/tab-separated-values', tab: 'text/tab-separated-values',
+  ndjson: 'application/x-ndjson', jsonl: 'application/x-ndjson',
+};
+
+// Who was paid before by which promotion, as the check of the file of a promotion said in this tab.
+const before = new Map<string, Check['alreadyPaid']>();
+export const paidBefore = (promotion: string): Check['alreadyPaid'] => before.get(promotion) ?? [];
+
+/** letters names a column as spreadsheets do: A is the first one. */
+const letters = (at: number): string => (at < 26 ? '' : letters(Math.floor(at / 26) - 1)) + String.fromCharCode(65 + (at % 26));
+
+/** columnsOf are the columns of a file by the names that a query takes: their own one, or their letters if it is not theirs alone. */
+export function columnsOf(header: string[]): { name: string; label: string }[] {
+  return header.map((name, at) => {
+    const alone = name !== '' && header.filter((n) => n === name).length === 1;
+    return { name: alone ? name : letters(at), label: name === '' ? letters(at) : alone ? name : `${name} (${letters(at)})` };
+  });
+}
+
+export class TargetFile {
+  columns = $state.raw<Partial<Record<Column, string>>>(); // as chosen; undefined: as the header suggests
+  encoding = $state('');
+  sheet = $state('');
+  units = $state<'major' | 'minor'>('major'); // people write major ones
+  found = $state.raw<Check>();
+  fixes = $state<Record<number, string[]>>({}); // corrected cells by line
+  #corrected = $state.raw<{ lines: number[]; check: Check }>(); // what becomes of them
+  busy = $state('');
+  share = $state(0); // of the file, sent
+  error = $state<{ text: string; requestId?: string }>();
+  #about: About;
+  #sending: AbortController | undefined;
+
+  constructor(
+    readonly file: File,
+    about: About,
+  ) {
+    this.#about = about;
+  }
+
+  get #type(): string {
+    return types[/[^.]*$/.exec(this.file.name.toLowerCase())?.[0] ?? ''] ?? 'text/csv';
+  }
+  get isWorkbook(): boolean {
+    return this.#type === types.xlsx;
+  }
+  get isTable(): boolean {
+    return this.#type !== types.ndjson;
+  }
+  /** hasUnits tells whether the currency has major and minor units to choose from. */
+  get hasUnits(): boolean {
+    return (digitsOf(this.#about.currency) ?? 0) > 0;
+  }
+
+  /** query says how the file is read. */
+  #query(columns: Partial<Record<Column, string>> | undefined): Record<string, string> {
+    const read = Object.entries(columns ?? {}).filter(([ours, theirs]) => theirs && (ours !== 'voucherCode' || this.#about.type === 'VOUCHER'));
+    return {
+      columns: read.map(([ours, theirs]) => `${ours}=${theirs}`).join(','),
+      encoding: this.isTable && !this.isWorkbook ? this.encoding : '', sheet: this.sheet, amounts: this.hasUnits ? this.units : '',
+    };
+  }
+  #checkPath(query: Record<string, string>): string {
+    const { type, currency, amount, voucherCode } = this.#about;
+    return `v1/targets/check?${parameters({ ...query, type, currency, amount: amount === undefined ? '' : String(amount), voucherCode: type === 'VOUCHER' ? voucherCode : '' })}`;
+  }
+
+  /** check asks what would be accepted; nothing is created. It replaces a check that runs. */
+  async check(about: About = this.#about): Promise<void> {
+    this.#about = about;
+    this.#sending?.abort();
+    const sending = (this.#sending = new AbortController());
+    this.error = undefined;
+    this.share = 0;
+    this.busy = t('upload.checking');
+    try {
+      const ask = () => upload<Check>(this.#checkPath(this.#query(this.columns)), this.file, this.#type, (n) => (this.share = n), sending.signal);
+      let found = await ask();
+      if (about.type === 'POINT' && !this.columns && found.columns.voucherCode && found.columns.targetId) {
+        this.columns = found.columns; // without the codes, which points do not have
+        found = await ask();
+      }
+      if (sending.signal.aborted) return;
+      this.found = found;
+      await this.#checkFixes(sending.signal);
+    } catch (err) {
+      if (!sending.signal.aborted) this.error = said(err);
+    } finally {
+      if (!sending.signal.aborted) this.busy = '';
+    }
+  }
+
+  /** refused are the lines that are not accepted, without those that were corrected. */
+  get refused(): Line[] {
+    const corrected = new Set(this.correctedLines);
+    return this.found?.lines.filter((l) => !l.accepted && !corrected.has(l.line)) ?? [];
+  }
+  get correctedLines(): number[] {
+    return this.#corrected ? this.#corrected.lines.filter((_, i) => this.#faultAt(i) === undefined) : [];
+  }
+  #faultAt(index: number): Line | undefined {
+    return this.#corrected?.check.lines.find((l) => !l.accepted && l.line === index + 2); // behind the header
+  }
+  /** fault says what is wrong with a line, as it is corrected so far. */
+  fault(line: Line): string {
+    const at = this.#corrected?.lines.indexOf(line.line) ?? -1;
+    const now = (at >= 0 && this.#faultAt(at)) || line;
+    return translated('line', now.code) ?? now.detail ?? '';
+  }
+
+  get accepted(): number {
+    return (this.found?.accepted ?? 0) + this.correctedLines.length;
+  }
+  get amount(): number {
+    return (this.found?.amount ?? 0) + (this.#corrected?.check.amount ?? 0);
+  }
+  get leftOut(): number {
+    return this.found ? this.found.rejected + this.found.conflicts - this.correctedLines.length : 0;
+  }
+
+  /** correct corrects the cells of a line. */
+  async correct(line: number, cells: string[]): Promise<void> {
+    this.fixes = { ...this.fixes, [line]: cells };
+    try {
+      await this.#checkFixes();
+    } catch (err) {
+      this.error = said(err);
+    }
+  }
+  #fixesFile(lines: number[]): Blob {
+    return new Blob([csv([this.found?.header ?? [], ...lines.map((l) => this.fixes[l]!)])]);
+  }
+  /** shownQuery reads the file as it is shown; without columns, an upload would refuse other names than ours. */
+  get #shownQuery(): Record<string, string> {
+    return this.#query(this.columns ?? this.found?.columns);
+  }
+  get #fixesQuery(): Record<string, string> {
+    return { ...this.#shownQuery, encoding: 'utf-8', sheet: '' };
+  }
+  async #checkFixes(signal?: AbortSignal): Promise<void> {
+    const lines = Object.keys(this.fixes).map(Number);
+    this.#corrected = lines.length
+      ? { lines, check: await upload<Check>(this.#checkPath(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}, signal) }
+      : undefined;
+  }
+
+  /** refusedFile has the refused lines that are shown, to be corrected elsewhere; an upload ignores its column error. */
+  refusedFile(): Blob {
+    const rows = this.refused.map((l) => [...(this.fixes[l.line] ?? l.cells ?? []).map(guarded), l.detail ?? '']);
+    return new Blob(['\ufeff', csv([[...(this.found?.header ?? []), 'error'], ...rows])], { type: 'text/csv' });
+  }
+
+  /** send adds the targets to a promotion, and returns how many, and their sum. */
+  async send(promotion: string): Promise<{ accepted: number; amount: number }> {
+    this.busy = t('upload.uploading');
+    this.share = 0;
+    try {
+      const path = `v1/promotions/${encodeURIComponent(promotion)}/targets?`;
+      const added = await upload<Result>(path + parameters(this.#shownQuery), this.file, this.#type, (n) => (this.share = n));
+      const lines = this.correctedLines;
+      const more = lines.length ? await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}) : undefined;
+      before.set(promotion, this.found?.alreadyPaid ?? []);
+      return { accepted: added.accepted + (more?.accepted ?? 0), amount: added.amount + (more?.amount ?? 0) };
+    } finally {
+      this.busy = '';
+    }
+  }
+}
+
+const parameters = (query: Record<string, string | undefined>): string => new URLSearchParams(Object.entries(query).filter((e): e is [string, string] => !!e[1])).toString();
