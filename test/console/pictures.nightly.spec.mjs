@@ -1,18 +1,18 @@
 // Makes the pictures of the README and of the docs, and one of every page.
 import { test } from './world.mjs';
 
-for (const scheme of ['light', 'dark']) {
+for (const [scheme, locale] of [['light', 'en-US'], ['dark', 'en-US'], ['light', 'ko-KR']]) {
   for (const width of [1440, 1024, 390]) {
-    test(`every page, ${scheme}, ${width} pixels wide`, async ({ w }) => {
-      const page = await w.page({ key: w.keys.admin, width, scheme });
+    test(`every page, ${scheme}, ${locale}, ${width} pixels wide`, async ({ w }) => {
+      const page = await w.page({ key: w.keys.admin, width, scheme, locale });
       for (const view of w.views) {
         await w.open(page, view);
         await w.fits(page, view);
-        await w.picture(page, `${view} ${width} ${scheme}`);
+        await w.picture(page, `${view} ${width} ${scheme} ${locale}`);
       }
       await w.forms(page, async (view, form) => {
         await w.formFits(form, view);
-        await w.picture(page, `change ${view} ${width} ${scheme}`, false);
+        await w.picture(page, `change ${view} ${width} ${scheme} ${locale}`, false);
       });
     });
   }
@@ -21,9 +21,18 @@ for (const scheme of ['light', 'dark']) {
 test('the picture of the README', async ({ w }) => {
   const page = await w.page({ key: w.keys.admin });
   const demo = await w.demo('--targets', '60000', '--shoppers', '100', '--coupons', '10');
-  const read = async () => (await (await fetch(demo.server + '/v1/promotions?status=RUNNING')).json()).items ?? [];
-  const [paying] = await w.until('a promotion is half paid', read, ([p]) => p && p.counts.succeeded > 0.5 * p.totalCount);
-  await w.open(page, `/#/promotions/${paying.id}`, demo.server);
+  const read = async (path) => (await fetch(demo.server + path)).json();
+  const running = async () => (await read('/v1/promotions?status=RUNNING')).items ?? [];
+  const [{ id }] = await w.until('a promotion pays', running, ([p]) => p && p.counts.succeeded > 0.1 * p.totalCount);
+  const path = `/v1/promotions/${id}`;
+  await w.open(page, `/#/promotions/${id}`, demo.server); // from now on, it draws each second
+  await w.until('a third is paid', () => read(path), (p) => p.counts.succeeded > 0.35 * p.totalCount);
+  const act = (what, body) => fetch(`${demo.server}${path}/${what}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+  await act('pause', { reason: 'Is the amount right?' });
+  const paused = Date.now();
+  await w.until('people have looked at it', () => Date.now() - paused, (passed) => passed > 10_000);
+  await act('resume', {});
+  await w.until('everybody is paid', () => read(path), (p) => p.status === 'COMPLETED');
   await w.picture(page, 'readme promotion', false);
 });
 
