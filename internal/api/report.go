@@ -197,7 +197,7 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 		return nil, err
 	}
 	now := time.Now()
-	out := &client.PromotionReport{At: now.UTC(), Promotion: *shown.Body, Amounts: amountsOf(&v.Counts), Zone: zone.String()}
+	out := &client.PromotionReport{At: now.UTC(), Promotion: *shown.Body, Amounts: amountsOf(&v.Counts), Zone: zone.String(), Days: []client.ReportDay{}}
 	failed, err := a.listPromotionErrors(ctx, &in.PromotionPath)
 	if err != nil {
 		return nil, err
@@ -379,7 +379,7 @@ func (a *API) templateReport(ctx context.Context, in *templateReportInput) (*out
 	}
 	now := time.Now()
 	out := &client.TemplateReport{
-		At: now.UTC(), Template: *templateFor(ctx, v), Cancelled: v.IssuedTotal - v.Live, Zone: zone.String(), UndatedIssued: v.IssuedTotal,
+		At: now.UTC(), Template: *templateFor(ctx, v), Cancelled: v.IssuedTotal - v.Live, Zone: zone.String(), UndatedIssued: v.IssuedTotal, Days: []client.TemplateDay{},
 	}
 	refusals, err := a.cfg.Rows.RefusalList(ctx, in.id, store.BatchMax)
 	if err != nil {
