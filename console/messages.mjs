@@ -8,7 +8,8 @@ import { parse as parseSource } from 'svelte/compiler';
 const languages = ['en', 'ko']; // the first one is the server's
 const groups = ['state', 'role', 'audit', 'event', 'attempt', 'part', 'kind', 'phase', 'happened', 'request', 'refusal', 'sorry', 'end', 'upload', 'draw', 'source', 'drift']; // of codes that named translates
 const serverGroups = ['error', 'line', 'pause']; // what the server says in English itself
-const errorCodes = [...readFileSync('../docs/errors.md', 'utf8').matchAll(/^\| `([A-Z_]+)` \| \d/gm)].map(([, code]) => code);
+const codesIn = (file, pattern) => [...readFileSync(file, 'utf8').matchAll(pattern)].map(([, code]) => code);
+const serverCodes = { error: codesIn('../docs/errors.md', /^\| `([A-Z_]+)` \| \d/gm), line: codesIn('../internal/campaign/targets.go', /^\tLine\w+ += "([A-Z_]+)"/gm) };
 const problems = [];
 
 /** valuesOf maps the values of a message to their kinds. */
@@ -47,7 +48,7 @@ for (const language of others) {
     if (!a || !b) problems.push(`messages/${a ? language : own}.json lacks ${key}`);
     else if (text(a) !== text(b)) problems.push(`messages/${language}.json: ${key} has the values ${text(b)}, and in ${own} ${text(a)}`);
   }
-  for (const code of errorCodes) if (!messages[language][`error.${code}`]) problems.push(`messages/${language}.json lacks error.${code} of docs/errors.md`);
+  for (const [group, codes] of Object.entries(serverCodes)) for (const code of codes) if (!messages[language][`${group}.${code}`]) problems.push(`messages/${language}.json lacks ${group}.${code}, a code of the server`);
 }
 
 // Of attributes, these are read by people; of components, all but the names that components are given for themselves.

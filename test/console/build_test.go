@@ -39,7 +39,7 @@ func TestBuild(t *testing.T) {
 			for _, part := range []string{"src", "messages"} {
 				fixture.OK(t, os.CopyFS(filepath.Join(console, part), os.DirFS(filepath.Join(root, "console", part))))
 			}
-			for _, linked := range []string{"docs", "console/messages.mjs", "console/node_modules"} {
+			for _, linked := range []string{"docs", "internal", "console/messages.mjs", "console/node_modules"} {
 				fixture.OK(t, os.Symlink(filepath.Join(root, linked), filepath.Join(dir, linked)))
 			}
 			file := filepath.Join(console, tc.file)
