@@ -4,7 +4,7 @@ import type { Promotion } from '../lib/api';
 import { dated, money, number, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
 
-type Snapshot = Pick<Promotion, 'name' | 'totalCount' | 'amountTotal' | 'currency' | 'startsAt' | 'maxAmount' | 'ratePerSecond' | 'canary'> & { at: string };
+type Snapshot = Pick<Promotion, 'name' | 'totalCount' | 'amountTotal' | 'currency' | 'startsAt' | 'endsAt' | 'maxAmount' | 'ratePerSecond' | 'canary'> & { at: string };
 
 export interface Change {
   what: string;
@@ -25,8 +25,8 @@ export function lookedAt(id: string): Snapshot | undefined {
 
 /** look remembers what is shown. */
 export function look(p: Promotion): void {
-  const { name, totalCount, amountTotal, currency, startsAt, maxAmount, ratePerSecond, canary } = p;
-  localStorage.setItem(storage(p.id), JSON.stringify({ name, totalCount, amountTotal, currency, startsAt, maxAmount, ratePerSecond, canary, at: new Date().toISOString() } satisfies Snapshot));
+  const { name, totalCount, amountTotal, currency, startsAt, endsAt, maxAmount, ratePerSecond, canary } = p;
+  localStorage.setItem(storage(p.id), JSON.stringify({ name, totalCount, amountTotal, currency, startsAt, endsAt, maxAmount, ratePerSecond, canary, at: new Date().toISOString() } satisfies Snapshot));
 }
 
 /** changes lists what is different now. */
@@ -37,6 +37,7 @@ export function changes(before: Snapshot, now: Promotion): Change[] {
     [t('col.targets'), (p: Snapshot | Promotion) => number(p.totalCount)],
     [t('col.amount'), (p: Snapshot | Promotion) => money(p.amountTotal, p.currency)],
     [t('field.starts'), (p: Snapshot | Promotion) => (p.startsAt ? dated(p.startsAt) : none)],
+    [t('campaign.ends'), (p: Snapshot | Promotion) => (p.endsAt ? dated(p.endsAt) : none)],
     [t('field.budget'), (p: Snapshot | Promotion) => (p.maxAmount ? money(p.maxAmount, p.currency) : none)],
     [t('field.rate'), (p: Snapshot | Promotion) => (p.ratePerSecond ? number(p.ratePerSecond) : none)],
     [t('field.canary'), (p: Snapshot | Promotion) => (p.canary ? number(p.canary.targets) : none)],

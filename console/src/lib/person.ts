@@ -32,16 +32,16 @@ type HistoryPayout = Schemas['HistoryPayout'];
 const reward = (p: HistoryPayout) => (p.voucherCode ? t('person.voucher', { code: plain(p.voucherCode) }) : money(p.amount, p.currency));
 const promotion = (p: HistoryPayout) => plain(p.promotionName) || t('promotion.number', { id: p.promotionId });
 
-/** Cancellers has who cancelled a promotion, by the path of the call; '' if that is not known. */
+/** Cancellers has who cancelled a promotion, by its ID; '' if that is not known. */
 export type Cancellers = Map<string, string>;
 
-const cancelPath = (p: HistoryPayout) => `/v1/promotions/${p.promotionId}/cancel`;
-const canceller = (by: Cancellers, p: HistoryPayout) => plain(by.get(cancelPath(p)));
+const canceller = (by: Cancellers, p: HistoryPayout) => plain(by.get(p.promotionId));
 
-/** lastCancel returns the path of the call that cancelled a promotion of a person last; '' if none was cancelled. */
-export function lastCancel(h: History): string {
-  const cancelled = (h.payouts ?? []).filter((p) => p.state === 'CANCELLED').sort((a, b) => (a.updatedAt < b.updatedAt ? 1 : -1));
-  return cancelled[0] ? cancelPath(cancelled[0]) : '';
+const cancelledMax = 20;
+
+/** cancelledPromotions returns the promotions that were cancelled before they paid a person, at most 20. */
+export function cancelledPromotions(h: History): string[] {
+  return [...new Set((h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map((p) => p.promotionId))].slice(0, cancelledMax);
 }
 
 function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
