@@ -77,6 +77,7 @@ test('a drop from the plain form, with codes from a file, duplicated', async ({ 
   const codes = (text) => page.getByLabel('File with one code per line').setInputFiles({ name: 'codes.csv', mimeType: 'text/csv', buffer: Buffer.from(text) });
   await codes('codes\nX-1\n2.19E+26\n');
   await expect(page.getByRole('status').getByText('2.19E+26'), 'the last code, which a spreadsheet has broken').toBeVisible();
+  await w.accessible(page, 'a file of codes');
   await button(page, 'Import 2 codes').click();
   await expect(page.getByRole('alert').getByText(/line 3: code "2\.19E\+26"/)).toBeVisible();
   await codes('codes\nX-1\nX-2\n');
@@ -90,7 +91,7 @@ test('a drop from the plain form, with codes from a file, duplicated', async ({ 
 });
 
 for (const [language, texts] of Object.entries({
-  en: { title: /^Report: /, link: 'Copy link', day: 'By day', who: 'Drop closed' },
+  en: { title: /^Report: /, link: 'Copy the link', day: 'By day', who: 'Drop closed' },
   ko: { title: / 보고서$/, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료' },
 })) {
   test(`the report of a closed drop, ${language}`, async ({ w }) => {

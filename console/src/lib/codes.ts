@@ -6,7 +6,20 @@ export interface FirstAndLast {
   lines: number; // with something in them, without the header
 }
 
-const header = /^((coupon|voucher|promo|discount|gift)[ _-]?)?codes?$/i;
+const header = /^(((coupon|voucher|promo|discount|gift)[ _-]?)?codes?|(쿠폰|할인|바우처|상품권)? ?(코드|번호))$/i; // as internal/coupon/code_import.go
+
+/** encodingOf guesses as the server does: by the mark of UTF-16, then UTF-8, and else what Excel writes in Korea. */
+async function encodingOf(file: Blob): Promise<string> {
+  const begin = new Uint8Array(await file.slice(0, 65_536).arrayBuffer());
+  if (begin[0] === 0xff && begin[1] === 0xfe) return 'utf-16le';
+  if (begin[0] === 0xfe && begin[1] === 0xff) return 'utf-16be';
+  try {
+    new TextDecoder('utf-8', { fatal: true }).decode(begin, { stream: true });
+    return 'utf-8';
+  } catch {
+    return 'euc-kr';
+  }
+}
 
 /** firstAndLast reads a whole file, in pieces. */
 export async function firstAndLast(file: Blob): Promise<FirstAndLast> {
@@ -22,7 +35,7 @@ export async function firstAndLast(file: Blob): Promise<FirstAndLast> {
     found.last = code;
     found.lines++;
   };
-  const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
+  const reader = file.stream().pipeThrough(new TextDecoderStream(await encodingOf(file))).getReader();
   let rest = '';
   for (;;) {
     const { value, done } = await reader.read();
