@@ -126,7 +126,7 @@ func fraction(text string) (float64, error) { return strconv.ParseFloat(text, 64
 func asIs(text string) (string, error) { return text, nil }
 
 // ofLength is a parser of a text that is not empty and has at most so many characters.
-func ofLength(most int) func(string) (string, error) {
+func ofLength(most int) func(string) (string, error) { //nolint:unparam // promotions and templates have limits of their own
 	return func(text string) (string, error) {
 		if n := utf8.RuneCountInString(text); strings.TrimSpace(text) == "" || n > most {
 			return "", wrongUse("must have 1 to %d characters, not %d", most, n)

@@ -30,7 +30,8 @@ var webhookMessages = []webhookMessage{
 	{"PayoutMessage", reflect.TypeFor[webhook.PayoutData](), []string{"payout.failed", "payout.unknown"}, ""},
 	{"CouponMessage", reflect.TypeFor[webhook.CouponData](), []string{"coupon.issued", "coupon.cancelled", "coupon.used"}, ""},
 	{
-		"TemplateMessage", reflect.TypeFor[webhook.TemplateData](), []string{"coupon.sold_out", "coupon.approval_needed"},
+		"TemplateMessage", reflect.TypeFor[webhook.TemplateData](),
+		[]string{"coupon.sold_out", "coupon.approval_needed"},
 		"sold_out: again only with a larger quantity; approval_needed: a quantity waits for another person",
 	},
 	{"EndpointMessage", reflect.TypeFor[webhook.EndpointData](), []string{store.WebhookTest}, ""},

@@ -24,7 +24,8 @@ func TestPromotionReport(t *testing.T) {
 	b.as(t, "lee", "POST", "/v1/promotions/7/start", "").want(t, http.StatusAccepted)
 	rows := fixture.Must(b.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: 7, From: reward.Ready, Limit: 9, MaxLen: 9, Now: time.Now()}))(t)
 	outcomes := []rules.Outcome{
-		{Ref: rows[0].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T1"}, {Ref: rows[1].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T2"},
+		{Ref: rows[0].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T1"},
+		{Ref: rows[1].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T2"},
 		{Ref: rows[2].Ref(), Kind: rules.OutcomeRefused, Code: "NO_ACCOUNT", Message: "there is none"},
 	}
 	fixture.Must(b.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: time.Now()}))(t)

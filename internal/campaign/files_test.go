@@ -54,7 +54,9 @@ func TestFilesAsPeopleHaveThem(t *testing.T) {
 		{"CP949", pointPromotion, File{Format: FormatCSV, Columns: ours}, cp949, paid},
 		{"CP949, given", pointPromotion, File{Format: FormatCSV, Columns: ours, Encoding: sheet.CP949}, cp949, paid},
 		{
-			"ALineThatIsNotCP949", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=고객번호"), Encoding: sheet.CP949}, cp949 + "1003,\xff,5\n",
+			"ALineThatIsNotCP949", pointPromotion,
+			File{Format: FormatCSV, Columns: mapping(t, "targetId=고객번호"), Encoding: sheet.CP949},
+			cp949 + "1003,\xff,5\n",
 			[]string{"2: 1001 1001 100 ", "3: 1002 1002 100 ", "4: INVALID_UTF8"},
 		},
 		{"UTF16", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=A")}, "\xff\xfe1\x00\n\x00", []string{"NO_HEADER"}},
@@ -71,12 +73,15 @@ func TestFilesAsPeopleHaveThem(t *testing.T) {
 		{"TwoOfThem", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=a")}, "a,a\n1,2\n", []string{"DUPLICATE_COLUMN"}},
 		{"TheFirstPersonIsNoHeader", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=A")}, "1,2\n3,4\n", []string{"NO_HEADER"}},
 		{
-			"Groups", euros, File{Format: FormatCSV, Units: MajorUnits}, "targetId,amount\n1,\"1,000\"\n2,\" 12,345.50 \"\n3,\"10,50\"\n4,\"1,0000\"\n5,\"0,500\"\n6,\"1,000.5.0\"\n",
+			"Groups", euros,
+			File{Format: FormatCSV, Units: MajorUnits},
+			"targetId,amount\n1,\"1,000\"\n2,\" 12,345.50 \"\n3,\"10,50\"\n4,\"1,0000\"\n5,\"0,500\"\n6,\"1,000.5.0\"\n",
 			[]string{"2: 1 1 100000 ", "3: 2 2 1234550 ", "4: BAD_AMOUNT", "5: BAD_AMOUNT", "6: BAD_AMOUNT", "7: BAD_AMOUNT"},
 		},
 		{"RefusedLinesThatWereCorrected", pointPromotion, File{Format: FormatCSV}, "targetId,amount,error\n1,5,BAD_AMOUNT: no\n", []string{"2: 1 1 5 "}},
 		{
-			"Workbook", euros, File{Format: FormatXLSX, Units: MajorUnits},
+			"Workbook", euros,
+			File{Format: FormatXLSX, Units: MajorUnits},
 			workbookOf(t, nil, []any{"targetId", "userId", "amount"}, []any{int64(1), "=kim", 10.5}, nil, []any{"2", nil, "1,000.00"}, []any{2.5}, []any{"3", nil, nil, "more"}, []any{1e15}),
 			[]string{"3: 1 =kim 1050 ", "5: 2 2 100000 ", "6: BAD_ID", "7: WRONG_COLUMNS", "8: BAD_ID"},
 		},

@@ -59,7 +59,7 @@ func (t *TargetReader) csvHeader() ([]string, error) {
 
 // valid reports whether a line is text that the databases can store.
 func (t *TargetReader) valid(text []byte) bool {
-	return storable(text) && !(t.text.Decoded() && bytes.Contains(text, []byte("\ufffd")))
+	return storable(text) && (!t.text.Decoded() || !bytes.Contains(text, []byte("\ufffd")))
 }
 
 // textName says what the lines of the file must be.

@@ -212,7 +212,7 @@ var couponStatusNames = [...]string{"ISSUED", "USED", "CANCELLED", "EXPIRED", "H
 func ParseCouponStatus(s string) (CouponStatus, error) {
 	for i, name := range couponStatusNames {
 		if strings.EqualFold(s, name) {
-			return CouponStatus(i), nil //nolint:gosec // of five
+			return CouponStatus(i), nil
 		}
 	}
 	return 0, fmt.Errorf("status %s is none of %s", Quote(s), strings.Join(couponStatusNames[:], ", "))

@@ -107,7 +107,7 @@ func serveMail(t *testing.T, box *mailbox, scheme, login string) *MailServer {
 	box.mails = make(chan received, 9)
 	server := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &mailSession{mailbox: box}, nil }))
 	server.AllowInsecureAuth = true
-	l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t) //nolint:noctx // it does not block
+	l := fixture.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	certified := httptest.NewTLSServer(nil)
 	certified.Close()
 	if scheme != "plain" {
@@ -121,7 +121,9 @@ func serveMail(t *testing.T, box *mailbox, scheme, login string) *MailServer {
 	go func() { serving <- server.Serve(listening) }()
 	t.Cleanup(func() {
 		fixture.OK(t, server.Close())
-		<-serving
+		if err := <-serving; err != nil && !errors.Is(err, smtp.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	s := fixture.Must(NewMailServer(strings.Replace(scheme, "plain", schemeSMTP, 1)+"://"+login+l.Addr().String(), "Largesse <rewards@shop.example>", nil))(t)
 	s.tls.RootCAs = x509.NewCertPool()
