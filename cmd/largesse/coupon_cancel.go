@@ -30,7 +30,8 @@ repeat the command, it finds the others cancelled. The exit code is 1 if the tem
 does not have one of the coupons.`,
 		Example: `  largesse coupon cancel 12345 --yes
   largesse coupon cancel --template 42 12345 12346 --yes --output json
-  largesse coupon list --template 42 --status held --csv > held.csv && largesse coupon cancel --template 42 --file held.csv --yes`,
+  largesse coupon list --template 42 --status held --csv > held.csv
+  largesse coupon cancel --template 42 --file held.csv --yes`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			switch {
 			case file != "" && len(given) > 0:

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/rand"
 	"encoding/json"
@@ -22,6 +23,7 @@ import (
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/money/moneysim"
+	"github.com/largesse/largesse/internal/sheet"
 )
 
 // TestExamples runs every line of every command's examples, as they stand there, on a
@@ -34,6 +36,8 @@ func TestExamples(t *testing.T) {
 		"targets.csv":            "targetId,userId,amount\n1,u1,100\n2,u2,200\n",
 		"from-a-spreadsheet.csv": "targetId,amount\n3,10.50\n",
 		"targets.csv.gz":         gzipped(t, "targetId\n3\n4\n"),
+		"members.csv":            "Member no,Sum\n3,10.50\n",
+		"members.xlsx":           "a workbook, which only a server reads",
 		"codes.csv":              "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
 		"key.txt":                "lgs_example\n",
 		"codes.csv.gz":           gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
@@ -222,11 +226,22 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") == "text/csv" {
+		format := map[string]string{"csv": "text/csv", "xlsx": sheet.MediaType}[r.URL.Query().Get("format")] // of a report
+		switch cmp.Or(format, r.Header.Get("Accept")) {
+		case "text/csv":
 			w.Header().Set("Content-Type", "text/csv")
-			_, _ = io.WriteString(w, "targetId,state\n1,SUCCEEDED\n2,SUCCEEDED\n")
+			first := "targetId"
+			if strings.HasSuffix(r.URL.Path, "/coupons") {
+				first = "id"
+			}
+			_, _ = io.WriteString(w, first+",state\n1,SUCCEEDED\n2,SUCCEEDED\n")
+			return
+		case sheet.MediaType:
+			w.Header().Set("Content-Type", sheet.MediaType)
+			_, _ = io.WriteString(w, "a workbook")
 			return
 		}
+		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.Copy(io.Discard, r.Body)
 		for part, text := range map[string]string{"/v1/audit": `{"items":[{"actor":"alice"}]}`, "/v1/promotions/12345/errors": `[{"code":"X"}]`} {
 			if r.URL.Path == part {
