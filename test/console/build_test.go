@@ -22,7 +22,7 @@ func TestBuild(t *testing.T) {
 	}
 	for _, tc := range []struct{ mistake, file, old, new, want string }{
 		{"a text in the markup", "src/pages/Missing.svelte", "{t('page.mistyped')}", "Look again.", "“Look again.” is not a message"},
-		{"a text in an attribute", "src/ui/Search.svelte", "placeholder={t('search.what')}", `placeholder="name"`, "“name” is not a message"},
+		{"a text in an attribute", "src/ui/Search.svelte", "placeholder={hint}", `placeholder="name"`, "“name” is not a message"},
 		{"a text in a script", "src/lib/session.svelte.ts", "t('signIn.silent')", "'Nobody answers.'", "“Nobody answers.” is not a message"},
 		{"one of two texts", "src/ui/Listed.svelte", "t('list.more')", "'More'", "“More” is not a message"},
 		{"a missing translation", "messages/ko.json", `"act.copy"`, `"act.other"`, "ko.json lacks act.copy"},

@@ -47,7 +47,7 @@ test('coupons are found, downloaded and cancelled together', async ({ w }) => {
   expect(readFileSync(await file.path(), 'utf8').trim().split(/\r?\n/)).toHaveLength(58);
   await button(list, 'Cancel all that were found…').click();
   await w.accessible(page, 'cancelling many coupons');
-  await confirm(page, 'Cancel 57 coupons', { 'Type 57 to confirm': '57' });
+  await confirm(page, 'Cancel 57 coupons', { 'To confirm, type 57': '57' });
   await expect(page.getByRole('status').getByText('57 coupons are cancelled.')).toBeVisible();
   const { counters } = await w.api('GET', `/v1/coupon-templates/${id}`);
   expect([counters.count, counters.issuedTotal]).toEqual([1, 60]);

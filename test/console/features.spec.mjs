@@ -63,7 +63,7 @@ test('change every setting of a draft, and two people at once', async ({ w }) =>
   const path = `/v1/promotions/${id}`;
   const change = async (page, fields) => {
     await button(page, 'Change…').click();
-    await dialog(page).getByText('Advanced', { exact: true }).click();
+    await dialog(page).locator('details').evaluate((d) => (d.open = true));
     for (const [label, text] of Object.entries(fields)) await dialog(page).getByLabel(label, { exact: true }).fill(text);
   };
   const save = (page) => button(dialog(page), 'Save the changes').click();
@@ -494,7 +494,8 @@ test('dangerous actions want the name typed', async ({ w }) => {
 test('lag, leases and an error with its request', async ({ w }) => {
   const page = await w.page({ key: w.keys.admin });
   await w.open(page, '/');
-  await expect(page.getByRole('region', { name: 'Lag' }).getByText('campaign-promotion-point-publish').first()).toBeVisible();
+  await page.getByText('Queues and topics', { exact: true }).click();
+  await expect(page.getByText('campaign-promotion-point-publish').first()).toBeVisible();
   await w.open(page, '/#/instances');
   await expect(page.getByText(/Counts as crashed at/).first()).toBeVisible();
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);

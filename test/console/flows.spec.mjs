@@ -139,7 +139,7 @@ test('retry what failed, for one cause', async ({ w }) => {
   await w.open(page, `/#/promotions/${w.paid}`);
   const causes = page.getByRole('region', { name: 'Failures by cause' });
   await causes.getByRole('link').first().click();
-  await expect(page.getByText('Failed', { exact: true }).first()).toBeVisible();
+  await expect(page.locator('.rows tbody').getByText('Failed', { exact: true }).first()).toBeVisible();
   await expect(page).toHaveURL(/state=FAILED&code=/);
   await button(page, 'Retry failed…').click();
   await confirm(page, 'Retry');

@@ -16,14 +16,14 @@ test('every page in Korean is accessible, and fits a phone', async ({ w }) => {
 });
 
 test('the language of the browser, and another one by choice', async ({ w }) => {
-  const page = await w.page({ key: w.keys.viewer, locale: 'ko-KR' });
+  const page = await w.page({ key: w.keys.operator, locale: 'ko-KR' });
   await w.open(page, '/');
-  await heading(page, '현황');
+  await heading(page, '오늘의 운영 현황');
   await page.getByLabel('언어').selectOption('en');
-  await heading(page, 'Overview');
+  await heading(page, 'Operations today');
   await expect(page.locator('html')).toHaveAttribute('lang', 'en');
   await page.reload();
-  await heading(page, 'Overview');
+  await heading(page, 'Operations today');
   await w.open(page, '/?lang=ko#/promotions');
   await heading(page, '프로모션');
   await page.getByLabel('언어').selectOption('en');
