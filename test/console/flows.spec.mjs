@@ -282,6 +282,7 @@ test('a receiver of webhooks, and a delivery again', async ({ w }) => {
   const page = await w.page({ key: w.keys.admin });
   await w.open(page, '/#/webhooks');
   await page.getByText('Add a receiver').click();
+  await page.getByLabel('Another system').check();
   await page.getByLabel('Address').fill(`${receiver}/hook`);
   await page.getByLabel('Description').fill('my receiver');
   await button(page, 'Add the receiver').click();
@@ -293,6 +294,32 @@ test('a receiver of webhooks, and a delivery again', async ({ w }) => {
   await page.getByRole('region', { name: 'Deliveries' }).getByRole('button', { name: 'resend' }).first().click();
   await w.until('it arrives again', () => got.length, (n) => n >= 2);
   expect(got[1], 'the message has another id').toBe(got[0]);
+});
+
+test('a channel of Slack is told in Korean', async ({ w }) => {
+  const got = [];
+  const channel = await w.listen((request, answer) => {
+    let body = '';
+    request.on('data', (part) => (body += part)).on('end', () => { got.push(body); answer.end('ok'); });
+  });
+  const page = await w.page({ key: w.keys.admin });
+  await w.open(page, '/#/webhooks');
+  await page.getByText('Add a receiver').click();
+  await page.getByLabel('A Slack channel').check();
+  await page.getByLabel('Address').fill(`${channel}/services/T1`);
+  await page.getByLabel('Language of the messages').selectOption('한국어');
+  await page.getByLabel('Description').fill('the team');
+  await expect(page.getByLabel('Payout failed'), 'Slack is told of each payout').toHaveCount(0);
+  await page.getByLabel('Books do not balance').uncheck();
+  await button(page, 'Add the receiver').click();
+  await expect(page.getByText('The receiver is added.').first()).toBeVisible();
+  await page.getByRole('link', { name: 'the team' }).click();
+  await expect(page.getByText(/, 한국어$/)).toBeVisible();
+  await expect(button(page, 'Replace the secret…'), 'Slack has a secret').toHaveCount(0);
+  await button(page, 'Send a test…').click();
+  await confirm(page, 'Send');
+  await w.until('the channel is told', () => got.length, (n) => n >= 1);
+  expect(got[0]).toMatch(/[가-힣]/);
 });
 
 test('the buttons of the demo', async ({ w }) => {
