@@ -19,7 +19,7 @@ var acrossShards = map[string][]string{
 		"count error codes", "list deliveries*",
 	},
 	"a list of one user, over their promotions or templates": {
-		"payouts of a user", "answers of a user", "promotions that paid a user", "list UNKNOWN payouts of a user", "coupons of a user", "history of a user", "draws of a user",
+		"payouts of a user", "answers of a user", "promotions that paid users", "list UNKNOWN payouts of a user", "coupons of a user", "history of a user", "draws of a user",
 	},
 	"a page that compares the promotion and the ID at once": {"list uploads"},
 	"who has a coupon names it by its ID or code":           {"a coupon", "coupons by code", "use a coupon", "confirm a coupon", "cancel coupons", "end holds"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,8 +122,11 @@ const (
 	// userPayouts reads the payouts of user $1, at most $2.
 	userPayouts = `SELECT ` + RowColumns + ` FROM :first_of_user ORDER BY p.promotion_id DESC, p.target_id`
 
-	// promotionsPaid reads which promotions have paid user $1, by the latest $2 payouts.
-	promotionsPaid = `SELECT DISTINCT p.promotion_id FROM :first_of_user WHERE p.state + 0 = 4`
+	// promotionsPaid reads which promotions have paid each of the users $1, by the latest $2
+	// payouts of each, with commas between.
+	promotionsPaid = `SELECT coalesce((
+  SELECT string_agg(CAST(promotion_id AS text), ',') FROM (SELECT DISTINCT p.promotion_id FROM :first_of_each WHERE p.state + 0 = 4) paid
+), '') FROM :list1 l`
 
 	// userAttempts reads the latest attempts of each of them, at most $3.
 	userAttempts = `SELECT promotion_id, target_id, dispatch, at, class, code, message FROM (
@@ -203,20 +207,15 @@ func (t *Tables) PromotionsPaid(ctx context.Context, users []string) (map[reward
 	if len(users) == 0 {
 		return nil, nil
 	}
-	var paid map[reward.PromotionID]int64
-	err := t.db.Snapshot(ctx, "find the promotions that paid users", func() []Statement {
-		paid = make(map[reward.PromotionID]int64)
-		statements := make([]Statement, len(users))
-		for i, user := range users {
-			statements[i] = Statement{SQL: promotionsPaid, Args: []any{user, paidPayoutsMax}, Row: func(scan Scan) error {
-				var id int64
-				err := scan(&id)
+	each, err := texts(ctx, t.db.Read, "find the promotions that paid users", promotionsPaid, cellsOf(users), paidPayoutsMax)
+	paid := make(map[reward.PromotionID]int64)
+	for _, ids := range each {
+		for id := range strings.SplitSeq(ids, ",") {
+			if id, err := strconv.ParseInt(id, 10, 64); err == nil { // not of a user whom none has paid
 				paid[reward.PromotionID(id)]++
-				return err
-			}}
+			}
 		}
-		return statements
-	})
+	}
 	return paid, err
 }
 

@@ -291,14 +291,14 @@ func (d Dialect) replacer() *strings.Replacer {
 	return strings.NewReplacer(
 		":clock", d.Clock, ":skip_locked", d.SkipLocked, ":lock_row", d.LockRow, ":by_locale", d.ByLocale,
 		":by_open", d.Index("payouts_open"), ":by_code", d.Index("payouts_code"), ":by_due", d.Index("promotions_due"),
-		":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"),
+		":payouts_of_user", d.PayoutsOfUser("$6", strconv.Itoa(store.UserPayoutsMax)), ":first_of_user", d.PayoutsOfUser("$1", "$2"), ":first_of_each", d.PayoutsOfUser("l.value", "$2"),
 		":among", d.Among, ":active", d.Active, ":returned", d.Returned, ":limit2", d.Limit("$2", "m.currency"),
 		":line2", d.Records("$2", lineColumns...), ":line3", d.Records("$3", lineColumns...), ":records2", d.Records("$2", settleColumns...),
 		":cancels2", d.Records("$2", cancelColumns...), ":named_coupon", d.Each("coupons", "c", "c.id = r.id AND c.template_id = $1"),
 		":promotions1", d.Records("$1", readColumns...),
 		":latest_coupon", d.Each("coupons", "c", "c.template_id = $1 AND c.id = latest.id AND c.user_id = latest.user_id"),
 		":latest_rejection", d.Each("coupon_rejections", "r", "r.template_id = $1 AND r.user_id = latest.user_id AND r.ticket = latest.ticket AND r.generation = latest.generation"),
-		":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5"),
+		":list1", d.List("$1"), ":list2", d.List("$2"), ":list4", d.List("$4"), ":list5", d.List("$5"),
 	)
 }
 
@@ -335,7 +335,7 @@ func (d Dialect) Statements() map[string]string {
 		"find a taken code": takenCode, "lock an import": lockImport, "stage codes": stageCodes, "count staged codes": countStaged,
 		"read for an import": readForImport, "publish an import": publishImport, "count published codes": countPublished,
 		"expire coupons": expireCoupons, "find ended holds": endedHolds,
-		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": userPayouts, "answers of a user": userAttempts, "promotions that paid a user": promotionsPaid, "claim lookups": d.ClaimLookups,
+		"a payout": onePayout, "attempts of a payout": attemptsOf, "payouts of a user": userPayouts, "answers of a user": userAttempts, "promotions that paid users": promotionsPaid, "claim lookups": d.ClaimLookups,
 		"list UNKNOWN payouts": listUnknown, "list UNKNOWN payouts of a user": listUnknownOf, "count error codes": payoutErrors,
 		"find the oldest payouts": oldestPayouts, "find payouts to sweep": queuedBefore, "find payouts to cancel": openAfter,
 		"read a page of old codes": forgetCodes.page, "remove old codes": forgetCodes.remove[0],
