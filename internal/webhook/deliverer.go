@@ -375,7 +375,7 @@ func (d *Deliverer) createChannel(ctx context.Context, endpoints []store.Webhook
 		return nil
 	}
 	_, err := d.cfg.Rows.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
-		ID: channelID, Kind: store.KindSlack, Description: "notify.slack-url", Events: reward.PeopleEvents, Enabled: true,
+		ID: channelID, Kind: store.KindSlack, Events: reward.PeopleEvents, Enabled: true,
 		CreatedAt: time.Now(), CreatedBy: "largesse",
 	})
 	if reward.HasCode(err, reward.CodeExists) {
