@@ -144,7 +144,7 @@ func fakeServer(t *testing.T, answers map[string]answer) (env []string, asked fu
 		}
 		if a.status >= 400 {
 			w.Header().Set("Content-Type", "application/problem+json")
-		} else if r.Header.Get("Accept") == "text/csv" {
+		} else if r.Header.Get("Accept") == "text/csv" || r.URL.Query().Get("format") == "csv" {
 			w.Header().Set("Content-Type", "text/csv")
 		}
 		w.WriteHeader(max(a.status, 200))

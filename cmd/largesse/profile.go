@@ -372,17 +372,30 @@ func (w world) saveProfiles(all profiles) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("store the profiles: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".profiles-*") // mode 0600
+	err = replaceFile(path, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("store the profiles: %w", err)
 	}
-	_, err = file.Write(append(text, '\n'))
+	return nil
+}
+
+// replaceFile writes a file that its user alone may read. Until all of it is written, the
+// file that was there before stays.
+func replaceFile(path string, write func(io.Writer) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".largesse-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	err = write(file)
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("store the profiles: %w", errors.Join(err, os.Remove(file.Name())))
+		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
 }

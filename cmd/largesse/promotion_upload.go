@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -91,8 +92,7 @@ func writeRefused(ctx context.Context, cl *client.Client, promotion, upload, pat
 		return fmt.Errorf("write the refused lines: %w", err)
 	}
 	if err := cl.RefusedLines(ctx, promotion, upload, out); err != nil {
-		_ = out.Close()
-		return fmt.Errorf("write the refused lines: %w", err)
+		return fmt.Errorf("write the refused lines: %w", errors.Join(err, out.Close(), os.Remove(path)))
 	}
 	return out.Close()
 }

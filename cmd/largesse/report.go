@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -37,16 +36,8 @@ func (c *cli) reportCommand(group, what string, write func(cl *client.Client, ct
 			if path == "" {
 				return write(cl, ctx, args[0], format, zone, c.stdout)
 			}
-			file, err := os.Create(path)
+			err := replaceFile(path, func(w io.Writer) error { return write(cl, ctx, args[0], format, zone, w) })
 			if err != nil {
-				return fmt.Errorf("create the file of the report: %w", err)
-			}
-			err = write(cl, ctx, args[0], format, zone, file)
-			if closed := file.Close(); err == nil {
-				err = closed
-			}
-			if err != nil {
-				_ = os.Remove(path) // a part of a report
 				return err
 			}
 			return c.printLines("the report is in " + path)
