@@ -42,6 +42,7 @@ func TestFilesAsPeopleHaveThem(t *testing.T) {
 	cp949 := fixture.Must(korean.EUCKR.NewEncoder().String(korean3))(t)
 	utf16 := fixture.Must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(strings.NewReplacer(`"1,000"`, `"1,000"`, ",", "\t").Replace(korean3)))(t)
 	euros := reward.Promotion{ID: 9, Type: reward.Point, Currency: "EUR", Amount: 100}
+	won := reward.Promotion{ID: 9, Type: reward.Point, Currency: "KRW", Amount: 100}
 	ours := mapping(t, "targetId=고객번호,amount=적립금")
 	paid := []string{"2: 1001 1001 1000 ", "3: 1002 1002 500 "}
 	for _, tt := range []struct {
@@ -78,6 +79,15 @@ func TestFilesAsPeopleHaveThem(t *testing.T) {
 			"targetId,amount\n1,\"1,000\"\n2,\" 12,345.50 \"\n3,\"10,50\"\n4,\"1,0000\"\n5,\"0,500\"\n6,\"1,000.5.0\"\n",
 			[]string{"2: 1 1 100000 ", "3: 2 2 1234550 ", "4: BAD_AMOUNT", "5: BAD_AMOUNT", "6: BAD_AMOUNT", "7: BAD_AMOUNT"},
 		},
+		{
+			"SignsOfTheCurrency", euros,
+			File{Format: FormatCSV, Units: MajorUnits},
+			"targetId,amount\n1,€10\n2,\"1,000.50 €\"\n3,EUR 5\n4,5 EUR\n5,$5\n6,USD 5\n7,€\n8,€€5\n9,-€5\n",
+			[]string{"2: 1 1 1000 ", "3: 2 2 100050 ", "4: 3 3 500 ", "5: 4 4 500 ", "6: BAD_AMOUNT", "7: BAD_AMOUNT", "8: BAD_AMOUNT", "9: BAD_AMOUNT", "10: BAD_AMOUNT"},
+		},
+		{"SignsMeanMajorUnits", euros, File{Format: FormatCSV}, "targetId,amount\n1,€10\n2,10 EUR\n", []string{"2: BAD_AMOUNT", "3: BAD_AMOUNT"}},
+		{"SignsOfPoints", pointPromotion, File{Format: FormatCSV}, "targetId,amount\n1,\"1,000P\"\n2,500 포인트\n3,5점\n4,₩5\n5,P\n", []string{"2: 1 1 1000 ", "3: 2 2 500 ", "4: 3 3 5 ", "5: BAD_AMOUNT", "6: BAD_AMOUNT"}},
+		{"SignsOfWon", won, File{Format: FormatCSV}, "targetId,amount\n1,\"₩1,000\"\n2,\"1,000원\"\n3,￦5\n4,5 USD\n", []string{"2: 1 1 1000 ", "3: 2 2 1000 ", "4: 3 3 5 ", "5: BAD_AMOUNT"}},
 		{"RefusedLinesThatWereCorrected", pointPromotion, File{Format: FormatCSV}, "targetId,amount,error\n1,5,BAD_AMOUNT: no\n", []string{"2: 1 1 5 "}},
 		{
 			"Workbook", euros,

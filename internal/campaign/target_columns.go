@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -281,6 +282,14 @@ func (t *TargetReader) target(rec *record) (x reward.TargetText, fault *reward.E
 		}
 	}
 	x.Amount = strings.Trim(x.Amount, " \u00a0") // of a column that is formatted as a currency
+	// A sign means major units.
+	if digits, _ := reward.CurrencyDigits(t.defaults.Currency); digits == 0 || t.file.Units == MajorUnits {
+		amount, wrong := reward.CutCurrency(x.Amount, t.defaults.Currency)
+		if wrong != "" {
+			return x, reward.RefuseLine(reward.LineBadAmount, "%s %s has the sign %s, but the promotion is in %s", columnAmount, reward.Quote(x.Amount), wrong, cmp.Or(t.defaults.Currency, "points"))
+		}
+		x.Amount = amount
+	}
 	if strings.Contains(x.Amount, ",") && t.comma != ';' && groupedAmount.MatchString(x.Amount) {
 		x.Amount = strings.ReplaceAll(x.Amount, ",", "")
 	}

@@ -138,6 +138,46 @@ func ParseMajor(text, code string) (Amount, error) {
 	return Amount(n), nil
 }
 
+// currencySigns lists what people write before or behind an amount, and the currencies for
+// which it may stand.
+var currencySigns = []struct{ sign, codes string }{
+	{"₩", "KRW"}, {"￦", "KRW"}, {"원", "KRW"}, {"€", "EUR"}, {"£", "GBP"}, {"¥", "JPY CNY"}, {"￥", "JPY CNY"}, {"円", "JPY"}, {"元", "CNY"},
+	{"$", "USD AUD CAD HKD NZD SGD TWD"}, {"포인트", NoCurrency}, {"점", NoCurrency}, {"P", NoCurrency},
+}
+
+// CutCurrency takes the sign or the code of a currency off an amount: "₩1,000", "1,000원"
+// and "KRW 1,000" become "1,000". It reports a sign that does not stand for the currency
+// code; "" is points.
+func CutCurrency(text, code string) (amount, wrong string) {
+	own := cmp.Or(code, NoCurrency)
+	if _, known := CurrencyDigits(text[:min(3, len(text))]); known {
+		return cutSign(text, text[:3], text[:3], own)
+	}
+	if _, known := CurrencyDigits(text[max(0, len(text)-3):]); known {
+		return cutSign(text, text[len(text)-3:], text[len(text)-3:], own)
+	}
+	for _, s := range currencySigns {
+		if strings.HasPrefix(text, s.sign) || strings.HasSuffix(text, s.sign) {
+			return cutSign(text, s.sign, s.codes, own)
+		}
+	}
+	return text, ""
+}
+
+func cutSign(text, sign, codes, own string) (amount, wrong string) {
+	if !strings.Contains(codes, own) {
+		return text, sign
+	}
+	rest, first := strings.CutPrefix(text, sign)
+	if !first {
+		rest = strings.TrimSuffix(text, sign)
+	}
+	if rest = strings.Trim(rest, " \u00a0"); rest == "" {
+		return text, "" // a sign alone is no amount, and not the same as an empty cell
+	}
+	return rest, ""
+}
+
 func isDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
