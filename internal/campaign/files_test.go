@@ -70,6 +70,13 @@ func TestFilesAsPeopleHaveThem(t *testing.T) {
 		{"ByLetterAndNumber", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=B,amount=3")}, "x,,x\n7,1,5\n", []string{"2: 1 1 5 "}},
 		{"ANameBeforeALetter", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=B")}, "B,A\n1,2\n", []string{"2: 1 1 100 "}},
 		{"OnePersonForBoth", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=No,userId=No")}, "No\n1\n", []string{"2: 1 1 100 "}},
+		{
+			"PeopleOnly", pointPromotion,
+			File{Format: FormatCSV, Columns: mapping(t, "userId=고객코드")},
+			"고객코드,이름\n7,kim\nC-0041,lee\n007,park\nC-0041,lee\n,choi\n",
+			[]string{"2: 7 7 100 ", "3: 5624309090842720501 C-0041 100 ", "4: 6388306860979438403 007 100 ", "5: 5624309090842720501 C-0041 100 ", "6: BAD_USER"},
+		},
+		{"PeopleOnly, suggested", pointPromotion, File{Format: FormatCSV, Suggest: true}, "아이디,이름\n7,kim\n", []string{"2: 7 7 100 "}},
 		{"NoSuchColumn", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=Z")}, "a,b\n1,2\n", []string{"UNKNOWN_COLUMN"}},
 		{"TwoOfThem", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=a")}, "a,a\n1,2\n", []string{"DUPLICATE_COLUMN"}},
 		{"TheFirstPersonIsNoHeader", pointPromotion, File{Format: FormatCSV, Columns: mapping(t, "targetId=A")}, "1,2\n3,4\n", []string{"NO_HEADER"}},
@@ -135,7 +142,7 @@ func TestWrongNamesGetASuggestion(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
 		"고객번호,이름,적립금(원)":                "columns=targetId=고객번호,amount=적립금(원)",
-		"회원 아이디,포인트":                    "columns=targetId=회원 아이디,userId=회원 아이디,amount=포인트",
+		"회원 아이디,포인트":                    "columns=userId=회원 아이디,amount=포인트",
 		"Customer No.;E-Mail;Amount":    "columns=targetId=Customer No.,amount=Amount",
 		"targetId,Betrag":               "columns=targetId=targetId",
 		"쿠폰코드\t회원번호":                    "columns=targetId=회원번호,voucherCode=쿠폰코드",
@@ -160,7 +167,8 @@ func TestColumns(t *testing.T) {
 		"x=1":                                 "!must be as in",
 		"x=1,targetId=2":                      "!must be as in",
 		"TargetId=1":                          "!must be as in",
-		"userId=1":                            "!must have targetId",
+		"userId=1":                            "userId=1",
+		"amount=1":                            "!must have targetId or userId",
 		"targetId=,userId=1":                  "!must name the column",
 		"targetId=1,targetId=2":               "!must have targetId once",
 		"targetId=1,userId=2,amount=3,voucherCode=" + "쿠폰, 코드": "targetId=1,userId=2,amount=3,voucherCode=쿠폰, 코드",

@@ -2,6 +2,8 @@ package campaign
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"regexp"
 	"slices"
@@ -46,8 +48,8 @@ func ParseColumns(text string) (Columns, error) {
 		}
 		c[ours] = theirs
 	}
-	if c[columnTarget] == "" {
-		return nil, fmt.Errorf("must have %s", columnTarget)
+	if c[columnTarget] == "" && c[columnUser] == "" {
+		return nil, fmt.Errorf("must have %s or %s", columnTarget, columnUser)
 	}
 	return c, nil
 }
@@ -83,8 +85,7 @@ var usualNames = map[string][]string{
 
 var notInNames = regexp.MustCompile(`\([^)]*\)|\[[^\]]*\]|[\s_.:*#-]+`)
 
-// suggest returns the columns that their names suggest. A file that only has people
-// identifies each payout by its person.
+// suggest returns the columns that their names suggest.
 func suggest(names []string) Columns {
 	plain := make([]string, len(names))
 	for i, name := range names {
@@ -98,9 +99,6 @@ func suggest(names []string) Columns {
 				break
 			}
 		}
-	}
-	if c[columnTarget] == "" && c[columnUser] != "" {
-		c[columnTarget] = c[columnUser]
 	}
 	return c
 }
@@ -185,7 +183,11 @@ func (t *TargetReader) matchGiven(names []string) error {
 		}
 		t.at[i] = at
 	}
-	if first := names[t.at[0]]; first != "" && strings.Trim(first, "0123456789") == "" {
+	person := t.at[0]
+	if person < 0 {
+		person = t.at[1]
+	}
+	if first := names[person]; first != "" && strings.Trim(first, "0123456789") == "" {
 		return noHeader("the first line has %s where the name of a column should be", reward.Quote(first))
 	}
 	t.noteColumns()
@@ -229,7 +231,7 @@ func quotedNames(names []string) string {
 // column of ours that is misspelled.
 func (t *TargetReader) matchOwn(names []string) error {
 	advice := ""
-	if c := suggest(names); c[columnTarget] != "" {
+	if c := suggest(names); c[columnTarget] != "" || c[columnUser] != "" {
 		advice = fmt.Sprintf("; the names suggest columns=%s (--columns)", c)
 	}
 	isOurs := func(name string) bool { return slices.Contains(columns[:], name) }
@@ -281,6 +283,12 @@ func (t *TargetReader) target(rec *record) (x reward.TargetText, fault *reward.E
 			return x, reward.RefuseLine(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong)
 		}
 	}
+	if t.at[0] < 0 && t.at[1] >= 0 {
+		if x.UserID == "" {
+			return x, reward.RefuseLine(reward.LineBadUser, "%s is empty", columnUser)
+		}
+		x.TargetID = targetOf(x.UserID)
+	}
 	x.Amount = strings.Trim(x.Amount, " \u00a0") // of a column that is formatted as a currency
 	// A sign means major units.
 	if digits, _ := reward.CurrencyDigits(t.defaults.Currency); digits == 0 || t.file.Units == MajorUnits {
@@ -294,6 +302,18 @@ func (t *TargetReader) target(rec *record) (x reward.TargetText, fault *reward.E
 		x.Amount = strings.ReplaceAll(x.Amount, ",", "")
 	}
 	return x, nil
+}
+
+// targetOf returns the target ID of a user in a file without target IDs, which is always
+// the same: the user ID if it can be one, otherwise a number from 2^62 that is derived from
+// it. Two users with one number are a conflict, as any target with two users is: the second
+// one is reported and not paid. Among a million users that happens once in five million files.
+func targetOf(user string) string {
+	if _, err := reward.ParseTargetID(user); err == nil {
+		return user
+	}
+	sum := sha256.Sum256([]byte(user))
+	return strconv.FormatUint(1<<62|binary.BigEndian.Uint64(sum[:])>>2, 10)
 }
 
 // groupedAmount matches digits with a comma between each three, as spreadsheets show

@@ -21,6 +21,19 @@ test('a large file shows how much of it is sent', async ({ w }) => {
   await expect(page.getByRole('progressbar'), 'the progress bar stays').toHaveCount(0);
 });
 
+test('a file of customers whose IDs are no numbers', async ({ w }) => {
+  const page = await w.page({ key: w.keys.operator });
+  await w.open(page, '/#/promotions/new');
+  await page.getByLabel('Name').fill(w.unique('Texts'));
+  await page.getByLabel('File of targets').setInputFiles({ name: 'members.csv', mimeType: 'text/csv', buffer: Buffer.from('회원번호;이름;포인트\r\nC-0041;Kim;1000P\r\nC-0042;Lee;500P\r\n') });
+  await expect(page.getByText('2 people, 1,500 in all', { exact: true })).toBeVisible();
+  await expect(page.getByLabel('Number of the target')).toHaveValue('');
+  await button(page, 'Create the draft').click();
+  await page.waitForURL(/promotions\/\d+/);
+  const [, id] = /promotions\/(\d+)/.exec(page.url());
+  expect((await w.api('GET', `/v1/promotions/${id}/payouts`)).items.map((i) => i.userId).toSorted()).toEqual(['C-0041', 'C-0042']);
+});
+
 test('drop a file, see it, and pay in one flow', async ({ w }) => {
   const page = await w.page({ key: w.keys.operator });
   const name = w.unique('Dropped');

@@ -103,6 +103,11 @@ export class TargetFile {
         this.columns = found.columns; // without the codes, which points do not have
         found = await ask();
       }
+      const people = found.columns.targetId;
+      if (!this.columns && people && !found.columns.userId && !found.accepted && found.lines.some((l) => l.code === 'BAD_ID')) {
+        this.columns = { ...found.columns, targetId: '', userId: people }; // customers whose IDs are no numbers
+        found = await ask();
+      }
       if (sending.signal.aborted) return;
       this.found = found;
       await this.#checkFixes(sending.signal);
