@@ -64,7 +64,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
 
   await w.api('PATCH', `/v1/promotions/${id}`, { ratePerSecond: 1 });
   await button(page, '시작…').click();
-  await expect(dialog(page).getByText('대상 19명에게 모두 35,000 KRW을(를) 지급합니다.')).toBeVisible();
+  await expect(dialog(page).getByText('대상 19명에게 총 35,000 KRW 지급합니다.')).toBeVisible();
   if (paid > 0) await expect(dialog(page).getByText(`${before.name}: ${paid}명`)).toBeVisible();
   await w.accessible(page, 'the start of a campaign');
   await confirm(page, '19명에게 지급');

@@ -419,7 +419,7 @@ test('why did I not get it', async ({ w }) => {
   // Among more than a hundred templates, older ones are found by their name.
   await Promise.all(Array.from({ length: 100 }, (_, i) => w.api('POST', '/v1/coupon-templates', { name: `Newer ${i}`, totalQuantity: 1, opensAt: '2099-01-01T00:00:00Z' })));
   await w.open(page, '/#/people/late');
-  await page.getByLabel('Find a template').fill(name);
+  await page.getByLabel('Find a drop').fill(name);
   await expect(page.locator('option', { hasText: name })).toBeAttached();
   await page.getByLabel('Also why not in').selectOption({ label: name });
   await expect(page.getByText(/refused every request from .* until now: all coupons were gone\./)).toBeVisible();
