@@ -9,13 +9,13 @@ import (
 
 // PromotionReport is what a promotion did.
 type PromotionReport struct {
-	At         time.Time        `json:"at"`
-	Promotion  Promotion        `json:"promotion"`
-	Amounts    Amounts          `json:"amounts"`
-	RunSeconds *int64           `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
-	Errors     []PromotionError `json:"errors" nullable:"false"`
-	Zone       string           `json:"zone" doc:"Of days"`
-	Days       []ReportDay      `json:"days" nullable:"false"`
+	At         time.Time     `json:"at"`
+	Promotion  Promotion     `json:"promotion"`
+	Amounts    Amounts       `json:"amounts"`
+	RunSeconds *int64        `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
+	Errors     []ReportError `json:"errors" nullable:"false"`
+	Zone       string        `json:"zone" doc:"Of days"`
+	Days       []ReportDay   `json:"days" nullable:"false"`
 	// Undated is what was paid in no known day: a lookup or a person found it out, or an
 	// instance could not record it.
 	Undated       ReportSum      `json:"undated" doc:"Paid, but in none of days: found out by a lookup or a person, or not recorded"`
@@ -25,6 +25,12 @@ type PromotionReport struct {
 	P95Millis     *float64       `json:"p95Millis,omitempty"`
 	P99Millis     *float64       `json:"p99Millis,omitempty"`
 	Actions       []ReportAction `json:"actions" nullable:"false" doc:"Oldest first; of more than 1000, the latest"`
+}
+
+// ReportError counts the payouts with an error code, with their amount.
+type ReportError struct {
+	PromotionError
+	Amount *int64 `json:"amount,omitempty" doc:"Of the counted payouts; absent if they are too many to read. May exceed 2^53"`
 }
 
 // Amounts holds the amount of the payouts in each state.
@@ -52,10 +58,12 @@ type ReportDay struct {
 	Failed    int64  `json:"failed" doc:"Including those that were retried later"`
 }
 
-// ReportPeak is the step of the timeline with the most payouts.
+// ReportPeak is the step of the timeline with the most payouts or coupons per second, as far
+// as it is within the time that is reported.
 type ReportPeak struct {
 	At          time.Time `json:"at"`
 	StepSeconds int64     `json:"stepSeconds"`
+	Count       int64     `json:"count"`
 	PerSecond   float64   `json:"perSecond"`
 }
 
@@ -71,17 +79,46 @@ type TemplateReport struct {
 	At       time.Time `json:"at"`
 	Template Template  `json:"template"`
 	// Cancelled counts the coupons that were cancelled, also by the end of their hold.
-	Cancelled int64 `json:"cancelled"`
+	Cancelled int64         `json:"cancelled"`
+	Coupons   *CouponCounts `json:"coupons,omitempty"` // nil: archived, so its coupons are removed
 	// Asked and Refused count requests as far as the timeline has them.
 	Asked          int64           `json:"asked" doc:"As far as recorded"`
 	Refused        int64           `json:"refused" doc:"As far as recorded"`
+	Rejections     []Rejections    `json:"rejections" nullable:"false" doc:"Admitted requests that got no coupon, most first; counted up to 1000000"`
 	Refusals       []RefusalPeriod `json:"refusals" nullable:"false" doc:"Latest first, at most 1000"`
 	SoldOutSeconds *int64          `json:"soldOutSeconds,omitempty" doc:"From the opening until it was first sold out"`
+	FirstMinutes   []TemplateStep  `json:"firstMinutes" nullable:"false" doc:"The ten minutes from the first recorded request, by the minute; old ones in longer steps"`
+	Peak           *ReportPeak     `json:"peak,omitempty"`        // of issued coupons; nil: none is recorded
 	WaitingPeak    *WaitingPeak    `json:"waitingPeak,omitempty"` // nil: nobody waited when it was recorded
 	Zone           string          `json:"zone" doc:"Of days"`
 	Days           []TemplateDay   `json:"days" nullable:"false"`
 	UndatedIssued  int64           `json:"undatedIssued" doc:"Coupons in none of days"`
 	Actions        []ReportAction  `json:"actions" nullable:"false" doc:"Oldest first; of more than 1000, the latest"`
+}
+
+// CouponCounts holds the coupons of a template by status. Each is counted up to a million.
+type CouponCounts struct {
+	Unused  *int64 `json:"unused,omitempty" doc:"ISSUED; absent if another number is 1000000"` // valid, and not used
+	Used    int64  `json:"used" doc:"At most 1000000"`
+	Expired int64  `json:"expired" doc:"At most 1000000"`
+	Held    int64  `json:"held" doc:"At most 1000000"` // not confirmed yet
+	// HoldsExpired are cancelled coupons that nobody confirmed.
+	HoldsExpired *int64 `json:"holdsExpired,omitempty" doc:"Of cancelled; absent if these are more than 100000"`
+}
+
+// Rejections counts admitted requests that ended without a coupon.
+type Rejections struct {
+	Reason string `json:"reason" example:"USER_LIMIT"`
+	Count  int64  `json:"count"`
+}
+
+// TemplateStep is what happened to a template from a time on.
+type TemplateStep struct {
+	At          time.Time `json:"at"`
+	StepSeconds int64     `json:"stepSeconds"`
+	Asked       int64     `json:"asked"`
+	Issued      int64     `json:"issued"`
+	Refused     int64     `json:"refused"`
 }
 
 // RefusalPeriod is a time in which a template refused every request.

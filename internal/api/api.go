@@ -133,6 +133,7 @@ type Rows interface {
 	PromotionList(ctx context.Context, p store.PromotionListParams) ([]store.PromotionView, error)
 	SummaryList(ctx context.Context, id reward.PromotionID, limit int) ([]reward.Summary, error)
 	UploadGet(ctx context.Context, promotion reward.PromotionID, id int64) (store.Upload, error)
+	CouponCounts(ctx context.Context, id reward.TemplateID) (store.CouponCounts, error)
 	RefusalList(ctx context.Context, id reward.TemplateID, limit int) ([]store.Refusal, error)
 	UploadList(ctx context.Context, promotion reward.PromotionID, before int64, limit int) ([]store.Upload, error)
 	UploadErrors(ctx context.Context, id, after int64, limit int) ([]store.LineError, error)
@@ -148,6 +149,7 @@ type Rows interface {
 	PayoutUnknown(ctx context.Context, p store.PayoutUnknownParams) ([]reward.Payout, error)
 	PayoutOldest(ctx context.Context) (store.OldestPayouts, error)
 	PayoutErrors(ctx context.Context, id reward.PromotionID) ([]store.PayoutError, error)
+	PayoutErrorAmounts(ctx context.Context, id reward.PromotionID, errs []store.PayoutError) (map[string]reward.Amount, error)
 	Ping(ctx context.Context) error
 }
 

@@ -386,10 +386,12 @@ func (a *API) listPromotionErrors(ctx context.Context, in *PromotionPath) (*prom
 	if err != nil {
 		return nil, err
 	}
-	return &promotionErrorsOutput{Body: mapped(rows, func(r store.PayoutError) client.PromotionError {
-		return client.PromotionError{
-			Code: r.Code, Example: r.Message, ExampleTargetID: r.TargetID.String(), Class: r.Class,
-			Failed: r.Failed, Retrying: r.Retrying, Unknown: r.Unknown,
-		}
-	})}, nil
+	return &promotionErrorsOutput{Body: mapped(rows, errorFor)}, nil
+}
+
+func errorFor(r store.PayoutError) client.PromotionError {
+	return client.PromotionError{
+		Code: r.Code, Example: r.Message, ExampleTargetID: r.TargetID.String(), Class: r.Class,
+		Failed: r.Failed, Retrying: r.Retrying, Unknown: r.Unknown,
+	}
 }

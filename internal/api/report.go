@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -28,6 +29,9 @@ const reportHour = time.Hour
 
 // reportPoints is the number of points among which the peak is.
 const reportPoints = 1000
+
+// firstMinutesLast is the length of TemplateReport.FirstMinutes.
+const firstMinutesLast = 10 * time.Minute
 
 // ReportQuery selects how a report is shown.
 type ReportQuery struct {
@@ -184,8 +188,8 @@ func (a *API) addReports() {
 	}, a.templateReport, templateLines)
 }
 
-// promotionReport reads counts, points and audit lines, but no payouts: a report of ten
-// million of them costs the same as one of ten.
+// promotionReport reads counts, points and audit lines, and at most store.PayoutErrorSumMax
+// payouts: a report of ten million of them costs little more than one of ten.
 func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*output[*client.PromotionReport], error) {
 	zone, err := in.zone()
 	if err != nil {
@@ -198,11 +202,9 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 	}
 	now := time.Now()
 	out := &client.PromotionReport{At: now.UTC(), Promotion: *shown.Body, Amounts: amountsOf(&v.Counts), Zone: zone.String(), Days: []client.ReportDay{}}
-	failed, err := a.listPromotionErrors(ctx, &in.PromotionPath)
-	if err != nil {
+	if out.Errors, err = a.errorsOf(ctx, v.ID); err != nil {
 		return nil, err
 	}
-	out.Errors = failed.Body
 	if out.Actions, err = a.actionsOf(ctx, "/v1/promotions/"+v.ID.String()); err != nil {
 		return nil, err
 	}
@@ -214,16 +216,33 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 		return outputOf(out, nil)
 	}
 	end := cmp.Or(v.FinishedAt, now)
-	out.RunSeconds = new(max(int64(end.Sub(v.StartedAt).Seconds()), 0))
-	if seconds := end.Sub(v.StartedAt).Seconds(); seconds > 0 {
+	seconds := max(end.Sub(v.StartedAt).Seconds(), 0)
+	out.RunSeconds = new(int64(math.Round(seconds)))
+	if seconds > 0 {
 		out.MeanPerSecond = rounded(float64(v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed]) / seconds)
 	}
-	return outputOf(out, a.addTimeline(ctx, out, v, span{v.StartedAt, end.Add(time.Minute)}, zone))
+	return outputOf(out, a.addTimeline(ctx, out, v, span{v.StartedAt, end}, zone))
+}
+
+// errorsOf returns the error codes of a promotion with their amounts.
+func (a *API) errorsOf(ctx context.Context, id reward.PromotionID) ([]client.ReportError, error) {
+	found, err := a.cfg.Rows.PayoutErrors(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	amounts, err := a.cfg.Rows.PayoutErrorAmounts(ctx, id, found)
+	return mapped(found, func(e store.PayoutError) client.ReportError {
+		shown := client.ReportError{PromotionError: errorFor(e)}
+		if amount, ok := amounts[e.Code]; ok {
+			shown.Amount = new(int64(amount))
+		}
+		return shown
+	}), err
 }
 
 // addTimeline adds to a report what the timeline of its promotion has.
 func (a *API) addTimeline(ctx context.Context, out *client.PromotionReport, v store.PromotionView, s span, zone *time.Location) error {
-	hours, err := a.cfg.Rows.PromotionTimeline(ctx, v.ID, s.aligned(reportHour))
+	hours, err := a.cfg.Rows.PromotionTimeline(ctx, v.ID, span{s.from, s.to.Add(time.Minute)}.aligned(reportHour))
 	if err != nil {
 		return err
 	}
@@ -239,23 +258,53 @@ func (a *API) addTimeline(ctx context.Context, out *client.PromotionReport, v st
 			*into = rounded(millis)
 		}
 	}
-	ended := func(p store.PromotionPoint) float64 { return float64(p.Succeeded + p.Failed) }
-	peak, step, err := peakOf(s, func(s store.TimelineSpan) ([]store.PromotionPoint, error) {
+	steps, step, err := stepsOf(s, func(s store.TimelineSpan) ([]store.PromotionPoint, error) {
 		return a.cfg.Rows.PromotionTimeline(ctx, v.ID, s)
-	}, func(p store.PromotionPoint) time.Duration { return p.Step }, ended)
-	if err == nil && ended(peak) > 0 {
-		out.Peak = &client.ReportPeak{At: peak.At, StepSeconds: step, PerSecond: *rounded(ended(peak) / float64(step))}
-	}
+	}, func(p store.PromotionPoint) time.Duration { return p.Step })
+	out.Peak = peakOf(steps, step, s, func(p store.PromotionPoint) (time.Time, int64) { return p.At, p.Succeeded + p.Failed })
 	return err
 }
 
-// peakOf returns the point of a span with the highest value, and the length of its step.
-func peakOf[P any](s span, read func(store.TimelineSpan) ([]P, error), stepOf func(P) time.Duration, value func(P) float64) (peak P, stepSeconds int64, err error) {
-	points, err := readTimeline(TimelineQuery{Points: reportPoints}, s.from, s.to, read, stepOf, func(rows []P, _ store.TimelineSpan) []P { return rows })
-	if err != nil || len(points.Body.Points) == 0 {
-		return peak, 0, err
+// stepsOf returns the recorded steps of a span, at most reportPoints, and their length.
+func stepsOf[P any](s span, read func(store.TimelineSpan) ([]P, error), stepOf func(P) time.Duration) ([]P, time.Duration, error) {
+	found, err := readTimeline(TimelineQuery{Points: reportPoints}, s.from, s.to, read, stepOf, func(rows []P, _ store.TimelineSpan) []P { return rows })
+	if err != nil {
+		return nil, 0, err
 	}
-	return slices.MaxFunc(points.Body.Points, func(a, b P) int { return cmp.Compare(value(a), value(b)) }), points.Body.StepSeconds, nil
+	return found.Body.Points, time.Duration(found.Body.StepSeconds) * time.Second, nil
+}
+
+// peakOf returns the step in which most was counted per second, or nil. The first step begins
+// before the span, and the last one ends after it: what they count belongs to the part within.
+func peakOf[P any](steps []P, step time.Duration, s span, count func(P) (time.Time, int64)) (peak *client.ReportPeak) {
+	best := 0.0
+	for _, p := range steps {
+		at, n := count(p)
+		within := span{at, at.Add(step)}
+		if within.to.After(s.from) && within.from.Before(s.to) { // otherwise clocks differ
+			within.from, within.to = latest(within.from, s.from), earliest(within.to, s.to)
+		}
+		length := max(within.to.Sub(within.from), min(s.to.Sub(s.from), time.Second), time.Millisecond)
+		if perSecond := float64(n) / length.Seconds(); perSecond > best {
+			best = perSecond
+			peak = &client.ReportPeak{At: within.from.UTC(), StepSeconds: int64(math.Ceil(length.Seconds())), Count: n, PerSecond: *rounded(perSecond)}
+		}
+	}
+	return peak
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // dayOf returns the day of a time in a zone, the last of days or a new one.
@@ -335,7 +384,7 @@ func promotionLines(r *client.PromotionReport) (currency string, all []line) {
 		all = append(all, line{section: "totals", item: "budget", amount: new(reward.Amount(p.MaxAmount))})
 	}
 	for _, e := range r.Errors {
-		all = append(all, line{section: "errors", item: e.Code, count: new(e.Failed + e.Retrying + e.Unknown), detail: e.Example})
+		all = append(all, line{section: "errors", item: e.Code, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: e.Example})
 	}
 	for _, d := range r.Days {
 		sum("paid by day ("+r.Zone+")", d.Date, d.Succeeded, d.Amount)
@@ -381,6 +430,12 @@ func (a *API) templateReport(ctx context.Context, in *templateReportInput) (*out
 	out := &client.TemplateReport{
 		At: now.UTC(), Template: *templateFor(ctx, v), Cancelled: v.IssuedTotal - v.Live, Zone: zone.String(), UndatedIssued: v.IssuedTotal, Days: []client.TemplateDay{},
 	}
+	counts, err := a.cfg.Rows.CouponCounts(ctx, in.id)
+	if err != nil {
+		return nil, err
+	}
+	out.Coupons = couponCountsFor(&counts)
+	out.Rejections = mapped(counts.Rejected, func(r store.RejectionCount) client.Rejections { return client.Rejections(r) })
 	refusals, err := a.cfg.Rows.RefusalList(ctx, in.id, store.BatchMax)
 	if err != nil {
 		return nil, err
@@ -394,13 +449,36 @@ func (a *API) templateReport(ctx context.Context, in *templateReportInput) (*out
 	if out.Actions, err = a.actionsOf(ctx, "/v1/coupon-templates/"+v.ID.String()); err != nil {
 		return nil, err
 	}
-	all := span{v.CreatedAt, now.Add(time.Minute)}
-	read := func(s store.TimelineSpan) ([]store.TemplatePoint, error) {
-		return a.cfg.Rows.TemplateTimeline(ctx, in.id, s)
+	if authors := v.Authors.Names(); len(authors) > 0 {
+		out.Actions = append([]client.ReportAction{{At: v.CreatedAt.UTC(), Actor: authors[0], Action: "create-template"}}, out.Actions...)
 	}
-	hours, err := read(all.aligned(reportHour))
+	return outputOf(out, a.addTemplateTimeline(ctx, out, v.ID, span{v.CreatedAt, now}, zone))
+}
+
+// couponCountsFor returns nil for an archived template, and leaves out what was not counted
+// to the end.
+func couponCountsFor(n *store.CouponCounts) *client.CouponCounts {
+	if n.Archived {
+		return nil
+	}
+	out := &client.CouponCounts{Used: n.Used, Expired: n.Expired, Held: n.Held}
+	if max(n.Used, n.Expired, n.Held) < store.CouponCountMax {
+		out.Unused = new(n.Live - n.Used - n.Expired - n.Held)
+	}
+	if n.Cancelled <= store.EndedHoldsMax {
+		out.HoldsExpired = &n.EndedHolds
+	}
+	return out
+}
+
+// addTemplateTimeline adds to a report what the timeline of its template has.
+func (a *API) addTemplateTimeline(ctx context.Context, out *client.TemplateReport, id reward.TemplateID, all span, zone *time.Location) error {
+	read := func(s store.TimelineSpan) ([]store.TemplatePoint, error) {
+		return a.cfg.Rows.TemplateTimeline(ctx, id, s)
+	}
+	hours, err := read(span{all.from, all.to.Add(time.Minute)}.aligned(reportHour))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range hours {
 		day := dayOf(&out.Days, p.At, zone, func(d *client.TemplateDay) *string { return &d.Date })
@@ -408,12 +486,44 @@ func (a *API) templateReport(ctx context.Context, in *templateReportInput) (*out
 		out.Asked, out.Refused, out.UndatedIssued = out.Asked+p.Asked, out.Refused+p.Refused, out.UndatedIssued-p.Issued
 	}
 	out.UndatedIssued = max(out.UndatedIssued, 0)
-	waiting := func(p store.TemplatePoint) float64 { return float64(p.Waiting) / float64(max(p.Samples, 1)) }
-	peak, _, err := peakOf(all, read, func(p store.TemplatePoint) time.Duration { return p.Step }, waiting)
-	if err == nil && waiting(peak) > 0 {
-		out.WaitingPeak = &client.WaitingPeak{At: peak.At, Waiting: *rounded(waiting(peak))}
+	if out.FirstMinutes, err = firstMinutes(hours, read); err != nil {
+		return err
 	}
-	return outputOf(out, err)
+	steps, step, err := stepsOf(all, read, func(p store.TemplatePoint) time.Duration { return p.Step })
+	open := all
+	if out.Template.OpensAt != nil {
+		open.from = *out.Template.OpensAt
+	}
+	out.Peak = peakOf(steps, step, open, func(p store.TemplatePoint) (time.Time, int64) { return p.At, p.Issued })
+	for _, p := range steps {
+		if waiting := average(p.Waiting, p.Samples); waiting != nil && *waiting > 0 && (out.WaitingPeak == nil || float64(*waiting) > out.WaitingPeak.Waiting) {
+			out.WaitingPeak = &client.WaitingPeak{At: p.At, Waiting: float64(*waiting)}
+		}
+	}
+	return err
+}
+
+// firstMinutes returns the steps of a timeline from the first request on, as short as they
+// are stored, but not shorter than a minute.
+func firstMinutes(hours []store.TemplatePoint, read func(store.TimelineSpan) ([]store.TemplatePoint, error)) ([]client.TemplateStep, error) {
+	steps := []client.TemplateStep{}
+	for _, hour := range hours {
+		if hour.Asked+hour.Issued == 0 {
+			continue
+		}
+		points, err := read(store.TimelineSpan{From: hour.At, To: hour.At.Add(reportHour + firstMinutesLast), Step: time.Minute})
+		for _, p := range points {
+			switch {
+			case len(steps) == 0 && p.Asked+p.Issued == 0:
+			case len(steps) > 0 && p.At.Sub(steps[0].At) >= firstMinutesLast:
+				return steps, nil
+			default:
+				steps = append(steps, client.TemplateStep{At: p.At, StepSeconds: int64(max(p.Step, time.Minute).Seconds()), Asked: p.Asked, Issued: p.Issued, Refused: p.Refused})
+			}
+		}
+		return steps, err
+	}
+	return steps, nil
 }
 
 // templateLines returns a report as lines of a file. It has no amounts.
@@ -437,15 +547,22 @@ func templateLines(r *client.TemplateReport) (currency string, all []line) {
 		add("times", "sold out after", (time.Duration(*r.SoldOutSeconds) * time.Second).String())
 	}
 	count("totals", "quantity", t.TotalQuantity)
+	if t.AwaitingQuantity > 0 {
+		count("totals", "quantity that waits for approval", t.AwaitingQuantity)
+	}
 	count("totals", "issued", t.Counters.IssuedTotal)
 	count("totals", "not cancelled", t.Counters.Count)
 	count("totals", "cancelled", r.Cancelled)
 	count("totals", "left", t.Counters.Stock)
 	count("totals", "waiting", t.Counters.Waiting)
+	all = append(all, couponLines(r.Coupons)...)
 	count("requests", "answered", r.Asked)
 	count("requests", "refused", r.Refused)
 	if r.WaitingPeak != nil {
 		count("requests", "most people in line", int64(r.WaitingPeak.Waiting))
+	}
+	for _, p := range r.Rejections {
+		count("admitted requests without a coupon", p.Reason, p.Count)
 	}
 	for _, p := range r.Refusals {
 		until := "now"
@@ -454,14 +571,46 @@ func templateLines(r *client.TemplateReport) (currency string, all []line) {
 		}
 		add("refusals", p.Reason, p.Since.Format(time.RFC3339)+" to "+until)
 	}
+	for _, s := range r.FirstMinutes {
+		all = append(all, line{
+			section: "issued in the first minutes", item: s.At.Format(time.RFC3339), count: &s.Issued,
+			detail: fmt.Sprintf("in %d s, of %d requests, %d refused", s.StepSeconds, s.Asked, s.Refused),
+		})
+	}
+	if r.Peak != nil {
+		count("speed", fmt.Sprintf("most coupons in %d s", r.Peak.StepSeconds), r.Peak.Count)
+	}
+	days := " by day (" + r.Zone + ")"
 	for _, d := range r.Days {
-		count("issued by day ("+r.Zone+")", d.Date, d.Issued)
+		count("issued"+days, d.Date, d.Issued)
 	}
 	if r.UndatedIssued > 0 {
-		count("issued by day ("+r.Zone+")", "other", r.UndatedIssued)
+		count("issued"+days, "other", r.UndatedIssued)
+	}
+	for _, d := range r.Days {
+		count("requests"+days, d.Date, d.Asked)
+	}
+	for _, d := range r.Days {
+		count("refused"+days, d.Date, d.Refused)
 	}
 	if t.Notes != "" {
 		add("notes", "", t.Notes)
 	}
 	return "", append(all, actionLines(r.Actions)...)
+}
+
+// couponLines returns the coupons by status as lines of a file.
+func couponLines(n *client.CouponCounts) (all []line) {
+	if n == nil {
+		return nil
+	}
+	for _, c := range []struct {
+		item  string
+		count *int64
+	}{{"not used", n.Unused}, {"used", &n.Used}, {"expired", &n.Expired}, {"held, not confirmed yet", &n.Held}, {"cancelled, because nobody confirmed them", n.HoldsExpired}} {
+		if c.count != nil {
+			all = append(all, line{section: "coupons", item: c.item, count: c.count})
+		}
+	}
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestPromotionReport(t *testing.T) {
 	if r.Promotion.ID != "7" || r.Amounts.Succeeded != 2100 || r.Amounts.Failed != 1050 || r.Zone != "Asia/Seoul" || r.RunSeconds == nil {
 		t.Errorf("%+v", r)
 	}
-	if len(r.Errors) != 1 || r.Errors[0].Code != "NO_ACCOUNT" || r.Errors[0].Failed != 1 {
+	if len(r.Errors) != 1 || r.Errors[0].Code != "NO_ACCOUNT" || r.Errors[0].Failed != 1 || r.Errors[0].Amount == nil || *r.Errors[0].Amount != 1050 {
 		t.Errorf("errors %+v", r.Errors)
 	}
 	seoul := fixture.Must(time.LoadLocation("Asia/Seoul"))(t)
@@ -61,7 +62,7 @@ func TestPromotionReport(t *testing.T) {
 	a := b.do(t, "GET", "/v1/promotions/7/report", nil, "Accept", "text/csv")
 	for _, want := range []string{
 		"section,item,count,amount,currency,detail\n", "promotion,name,,,,'=Spring\n", "totals,targets,3,31.50,EUR,\n", "totals,paid,2,21.00,EUR,\n",
-		"errors,NO_ACCOUNT,1,,,there is none\n", "paid by day (UTC)," + at.Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: start-promotion\n",
+		"errors,NO_ACCOUNT,1,10.50,EUR,there is none\n", "paid by day (UTC)," + at.Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: start-promotion\n",
 	} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the CSV has no %q:\n%s", want, a.body)
@@ -83,7 +84,17 @@ func TestPromotionReport(t *testing.T) {
 func TestTemplateReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.json(t, "POST", "/v1/coupon-templates", `{"id":42,"name":"Spring","totalQuantity":9}`).want(t, http.StatusCreated)
+	b.as(t, "kim", "POST", "/v1/coupon-templates", `{"id":42,"name":"Spring","totalQuantity":9}`).want(t, http.StatusCreated)
+	stored := reward.CouponTemplate{
+		ID: 42, Name: "Spring", TotalQuantity: 9, PerUserLimit: 1, Mode: reward.ModeStream, WhenRedisAway: reward.FallbackDatabase, CreatedAt: testTime,
+	}
+	fixture.Must(b.store.TemplateCreate(t.Context(), stored))(t)
+	requests := []rules.CouponRequest{
+		{UserID: "a", Ticket: 1, CouponID: 1, Code: "A"}, {UserID: "b", Ticket: 2, CouponID: 2, Code: "B"}, {UserID: "a", Ticket: 3, CouponID: 3, Code: "C"},
+	}
+	settle := store.CouponSettleParams{TemplateID: 42, Kind: rules.SettleInOrder, Requests: requests, Now: testTime}
+	fixture.Must(b.store.CouponSettle(t.Context(), settle))(t)
+	fixture.Must(b.store.CouponUse(t.Context(), 2, testTime))(t)
 	at := time.Now().UTC().Truncate(store.TimelineStep)
 	fixture.OK(t, b.store.TimelineWrite(t.Context(), "a", nil, []store.TemplatePoint{
 		{TemplateID: 42, At: at, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 5, Issued: 3, Refused: 2}, Waiting: 8, Samples: 1},
@@ -93,11 +104,95 @@ func TestTemplateReport(t *testing.T) {
 	if want := (client.TemplateDay{Date: at.Format(time.DateOnly), Asked: 5, Issued: 3, Refused: 2}); len(r.Days) != 1 || r.Days[0] != want || r.Asked != 5 {
 		t.Errorf("%+v", r)
 	}
-	if r.WaitingPeak == nil || r.WaitingPeak.Waiting != 8 {
-		t.Errorf("peak %+v", r.WaitingPeak)
+	if r.WaitingPeak == nil || r.WaitingPeak.Waiting != 8 || r.Peak == nil {
+		t.Errorf("peaks %+v, %+v", r.WaitingPeak, r.Peak)
 	}
-	if a := b.json(t, "GET", "/v1/coupon-templates/42/report?format=csv", ""); !strings.Contains(a.body, "totals,quantity,9,,,\n") {
-		t.Errorf("%s", a.body)
+	minute := at.Truncate(time.Minute)
+	if want := (client.TemplateStep{At: minute, StepSeconds: 60, Asked: 5, Issued: 3, Refused: 2}); len(r.FirstMinutes) != 1 || r.FirstMinutes[0] != want {
+		t.Errorf("first minutes %+v", r.FirstMinutes)
+	}
+	if n := r.Coupons; n == nil || n.Used != 1 || *n.Unused != 1 || *n.HoldsExpired != 0 {
+		t.Errorf("coupons %+v", n)
+	}
+	if want := (client.Rejections{Reason: reward.ReasonUserLimit, Count: 1}); len(r.Rejections) != 1 || r.Rejections[0] != want {
+		t.Errorf("rejections %+v", r.Rejections)
+	}
+	if len(r.Actions) != 1 || r.Actions[0].Actor != "kim" || r.Actions[0].Action != "create-template" {
+		t.Errorf("actions %+v", r.Actions)
+	}
+	a := b.json(t, "GET", "/v1/coupon-templates/42/report?format=csv", "")
+	for _, want := range []string{
+		"totals,quantity,9,,,\n", "coupons,used,1,,,\n", "admitted requests without a coupon,USER_LIMIT,1,,,\n", "requests by day (UTC)," + at.Format(time.DateOnly) + ",5,,,\n",
+		"issued in the first minutes," + minute.Format(time.RFC3339) + `,3,,,"in 60 s, of 5 requests, 2 refused"` + "\n",
+	} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("the CSV has no %q:\n%s", want, a.body)
+		}
 	}
 	b.json(t, "GET", "/v1/coupon-templates/9/report", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
+}
+
+func TestFirstMinutes(t *testing.T) {
+	t.Parallel()
+	hour := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	point := func(minutes int, step time.Duration, asked int64) store.TemplatePoint {
+		return store.TemplatePoint{At: hour.Add(time.Duration(minutes) * time.Minute), Step: step, TemplateSums: obs.TemplateSums{Asked: asked}}
+	}
+	hours := []store.TemplatePoint{point(-60, time.Hour, 0), point(0, time.Hour, 9)}
+	for name, c := range map[string]struct {
+		points []store.TemplatePoint
+		want   []int64 // asked, and the length of each step
+	}{
+		"young":            {[]store.TemplatePoint{point(3, 10*time.Second, 0), point(58, 10*time.Second, 4), point(60, time.Minute, 3), point(68, time.Minute, 2)}, []int64{4, 60, 3, 60}},
+		"in longer steps":  {[]store.TemplatePoint{point(50, 10*time.Minute, 7), point(60, 10*time.Minute, 2)}, []int64{7, 600}},
+		"nothing any more": {nil, nil},
+	} {
+		steps, err := firstMinutes(hours, func(s store.TimelineSpan) ([]store.TemplatePoint, error) {
+			if !s.From.Equal(hour) {
+				t.Errorf("%s: read from %v", name, s.From)
+			}
+			return c.points, nil
+		})
+		fixture.OK(t, err)
+		var got []int64
+		for _, s := range steps {
+			got = append(got, s.Asked, s.StepSeconds)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	steps, err := firstMinutes(hours[:1], nil)
+	fixture.OK(t, err)
+	if steps == nil || len(steps) > 0 {
+		t.Errorf("without requests: %v", steps)
+	}
+}
+
+func TestPeak(t *testing.T) {
+	t.Parallel()
+	ten := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return ten.Add(time.Duration(seconds * float64(time.Second))) }
+	type counted struct {
+		second float64
+		n      int64
+	}
+	for name, c := range map[string]struct {
+		from, to float64
+		steps    []counted
+		want     *client.ReportPeak
+	}{
+		"nothing":                  {0, 60, []counted{{0, 0}}, nil},
+		"a whole step":             {0, 60, []counted{{0, 20}, {10, 50}, {20, 40}}, &client.ReportPeak{At: at(10), StepSeconds: 10, Count: 50, PerSecond: 5}},
+		"a late start":             {8, 60, []counted{{0, 20}, {10, 50}}, &client.ReportPeak{At: at(8), StepSeconds: 2, Count: 20, PerSecond: 10}},
+		"an early end":             {0, 15, []counted{{0, 20}, {10, 50}}, &client.ReportPeak{At: at(10), StepSeconds: 5, Count: 50, PerSecond: 10}},
+		"a moment at the end":      {0, 10.01, []counted{{0, 20}, {10, 5}}, &client.ReportPeak{At: at(10), StepSeconds: 1, Count: 5, PerSecond: 5}},
+		"half a second in all":     {2, 2.5, []counted{{0, 20}}, &client.ReportPeak{At: at(2), StepSeconds: 1, Count: 20, PerSecond: 40}},
+		"a clock that is too slow": {30, 60, []counted{{10, 50}}, &client.ReportPeak{At: at(10), StepSeconds: 10, Count: 50, PerSecond: 5}},
+	} {
+		got := peakOf(c.steps, 10*time.Second, span{at(c.from), at(c.to)}, func(s counted) (time.Time, int64) { return at(s.second), s.n })
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
 }

@@ -180,6 +180,34 @@ type CouponListParams struct {
 // coupons of different generations may have the same ticket.
 type CouponPlace struct{ Ticket, Generation int64 }
 
+// Limits of CouponCounts.
+const (
+	CouponCountMax = 1_000_000 // coupons in one status, and rejections; more are not counted
+	EndedHoldsMax  = 100_000   // cancelled coupons among which ended holds are counted
+)
+
+// CouponCounts counts the coupons of a template by status, and the admitted requests that got
+// none.
+type CouponCounts struct {
+	// Archived reports that the template is archived, so that its coupons are removed. The
+	// other fields but Live and Cancelled are zero then.
+	Archived        bool
+	Live, Cancelled int64
+	// Used, Expired and Held coupons are among Live. Each is at most CouponCountMax.
+	Used, Expired, Held int64
+	// EndedHolds counts the holds that nobody confirmed among the first EndedHoldsMax of
+	// Cancelled.
+	EndedHolds int64
+	Rejected   []RejectionCount // by reason; together at most CouponCountMax
+}
+
+// RejectionCount counts admitted requests that ended without a coupon for one reason, such as
+// reward.ReasonUserLimit.
+type RejectionCount struct {
+	Reason string
+	Count  int64
+}
+
 // Refusal is an interval in which a template refused every request.
 type Refusal struct {
 	Reason string

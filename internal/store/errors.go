@@ -53,6 +53,7 @@ const (
 	PayoutErrorsMax     = 1000      // codes
 	PayoutErrorCountMax = 1_000_000 // payouts of a code in one state; more are not counted
 	PayoutErrorExamples = 100       // codes with a message and a class
+	PayoutErrorSumMax   = 20_000    // payouts whose amounts PayoutErrorAmounts adds up
 )
 
 // PayoutError counts the payouts of a promotion with one error code. Each count is

@@ -17,6 +17,51 @@ const (
 	couponsByCode = `SELECT ` + couponColumns + ` FROM coupons c WHERE c.code = $1 AND c.held_until IS NULL ORDER BY c.template_id LIMIT $2`
 )
 
+// countCoupons counts the coupons of template $1 in each status that has an index, up to $2,
+// and the ended holds among the first $3 cancelled ones.
+var countCoupons = func() string {
+	count := func(column string, status reward.CouponStatus, limit, where string) string {
+		return `(SELECT count(*) FROM (SELECT ` + column + ` FROM coupons c WHERE c.template_id = $1 AND c.status = ` + strconv.Itoa(int(status)) +
+			` AND c.status <> 0 ORDER BY c.ticket, c.generation LIMIT ` + limit + `) counted` + where + `)`
+	}
+	return `SELECT t.archived_at IS NOT NULL, t.live, t.issued_total - t.live,
+  ` + count(`1`, reward.CouponUsed, `$2`, ``) + `,
+  ` + count(`1`, reward.CouponExpired, `$2`, ``) + `,
+  ` + count(`1`, reward.CouponHeld, `$2`, ``) + `,
+  ` + count(`c.cancel_reason`, reward.CouponCancelled, `$3`, ` WHERE counted.cancel_reason = '`+reward.ReasonHoldExpired+`'`) + `
+FROM coupon_templates t WHERE t.id = $1`
+}()
+
+// countRejections counts the first $2 rejections of template $1 by reason.
+const countRejections = `SELECT r.reason, count(*) FROM (
+  SELECT j.reason FROM coupon_rejections j WHERE j.template_id = $1 ORDER BY j.ticket, j.generation LIMIT $2
+) r GROUP BY r.reason ORDER BY count(*) DESC, r.reason`
+
+// CouponCounts counts the coupons of a template by status, and its rejections by reason, most
+// first, from one snapshot.
+func (t *Tables) CouponCounts(ctx context.Context, id reward.TemplateID) (n store.CouponCounts, err error) {
+	known := false
+	err = t.db.SnapshotLong(ctx, "count the coupons of a template", func() []Statement {
+		n, known = store.CouponCounts{}, false
+		return []Statement{
+			{SQL: countCoupons, Args: []any{int64(id), store.CouponCountMax, store.EndedHoldsMax}, Row: func(scan Scan) error {
+				known = true
+				return scan(&n.Archived, &n.Live, &n.Cancelled, &n.Used, &n.Expired, &n.Held, &n.EndedHolds)
+			}},
+			{SQL: countRejections, Args: []any{int64(id), store.CouponCountMax}, Row: into(&n.Rejected, func(scan Scan, r *store.RejectionCount) error {
+				return scan(&r.Reason, &r.Count)
+			})},
+		}
+	})
+	if err == nil && !known {
+		err = store.NoTemplate(id)
+	}
+	if n.Archived { // page by page, the others are removed
+		n = store.CouponCounts{Archived: true, Live: n.Live, Cancelled: n.Cancelled}
+	}
+	return n, err
+}
+
 // scanCoupon reads couponColumns.
 func scanCoupon(scan Scan, c *reward.Coupon) error {
 	return scan((*int64)(&c.ID), &c.Code, (*int64)(&c.TemplateID), &c.UserID, &c.Generation, &c.Ticket, (*int16)(&c.Status),

@@ -68,6 +68,12 @@ FROM codes c WHERE c.code IS NOT NULL`
 	exampleOfCode = `SELECT p.error_message, coalesce((SELECT a.class FROM attempts a WHERE a.promotion_id = p.promotion_id
   AND a.target_id = p.target_id AND a.code = p.error_code ORDER BY a.at DESC, a.dispatch DESC, a.number DESC LIMIT 1), '')
 FROM payouts p WHERE p.promotion_id = $1 AND p.target_id = $2`
+
+	// amountOfCode adds up the amounts of the FAILED, RETRYING and UNKNOWN payouts of promotion
+	// $1 with code $2, at most $3.
+	amountOfCode = `SELECT CAST(coalesce(sum(a.amount), 0) AS bigint) FROM (
+  SELECT p.amount FROM payouts p :by_code WHERE p.promotion_id = $1 AND p.error_code = $2 AND p.error_code <> '' AND p.state IN (2, 3, 5) LIMIT $3
+) a`
 )
 
 // payoutErrors is errorsSQL with the counts and the first payout of each state.
@@ -280,4 +286,36 @@ func (t *Tables) PayoutErrors(ctx context.Context, id reward.PromotionID) ([]sto
 		}
 	}
 	return found, nil
+}
+
+// PayoutErrorAmounts returns the amounts of the payouts that errors count, by code. The
+// amounts have no index, so it reads the payouts: it leaves out codes whose payouts are, with
+// those of the codes before, more than store.PayoutErrorSumMax.
+func (t *Tables) PayoutErrorAmounts(ctx context.Context, id reward.PromotionID, errs []store.PayoutError) (map[string]reward.Amount, error) {
+	left := int64(store.PayoutErrorSumMax)
+	var codes []string
+	for _, e := range errs {
+		if e.Payouts() <= left && len(codes) < store.PayoutErrorExamples {
+			left -= e.Payouts()
+			codes = append(codes, e.Code)
+		}
+	}
+	if len(codes) == 0 {
+		return nil, nil
+	}
+	var amounts map[string]reward.Amount
+	err := t.db.SnapshotLong(ctx, "add up the amounts of errors", func() []Statement {
+		amounts = make(map[string]reward.Amount)
+		statements := make([]Statement, len(codes))
+		for i, code := range codes {
+			statements[i] = Statement{SQL: amountOfCode, Args: []any{int64(id), code, store.PayoutErrorSumMax}, Row: func(scan Scan) error {
+				var amount int64
+				err := scan(&amount)
+				amounts[code] = reward.Amount(amount)
+				return err
+			}}
+		}
+		return statements
+	})
+	return amounts, err
 }

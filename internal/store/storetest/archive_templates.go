@@ -182,6 +182,7 @@ func rulesOfTemplateArchive(a *arena) {
 		count := must(a.CouponRecount(a.ctx, 1))(a)
 		same(a.bundle, "recounted", []int64{2, 2}, []int64{count.Live, count.IssuedTotal})
 		same(a.bundle, "stored", []int64{2, 2}, []int64{count.KeptLive, count.KeptIssuedTotal})
+		same(a.bundle, "counted", store.CouponCounts{Archived: true, Live: 2}, must(a.CouponCounts(a.ctx, 1))(a))
 	}
 	_, err := a.CouponGet(a.ctx, 101)
 	a.wantCode(err, reward.CodeCouponNotFound)

@@ -151,6 +151,9 @@ func rulesOfEndedHolds(a *arena) {
 	}
 	same(a.bundle, "the places are free, also for the same user", []string{"issued", "issued", soldOut}, told(a.inOrder(1, asks(5, "a", "e", "f")...)))
 
+	counts := must(a.CouponCounts(a.ctx, 1))(a)
+	same(a.bundle, "counts", store.CouponCounts{Live: 4, Cancelled: 2, Held: 4, EndedHolds: 2, Rejected: []store.RejectionCount{{Reason: soldOut, Count: 1}}}, counts)
+
 	change, n, err = a.CouponEndHolds(a.ctx, 2, 10) // without re-issue the slot stays
 	a.must(err)
 	same(a.bundle, "ended of the second", 1, n)

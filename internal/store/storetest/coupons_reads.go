@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
@@ -61,6 +62,29 @@ func exerciseCouponReads(t *testing.T, open Open) {
 			f.p.TemplateID, f.p.Limit = 1, plenty
 			same(b, fmt.Sprintf("%+v", f.p), f.want, list(f.p))
 		}
+	})
+	run(t, open, "CountsByStatus", func(b *bundle) {
+		b.template(1, validFor(time.Minute), quantity(6))
+		b.template(2, held)
+		rejected := ask("r", 7)
+		rejected.Reason = reward.ReasonError
+		b.inOrder(1, append(asks(1, "a", "b", "c", "d", "e", "a"), rejected, ask("f", 8), ask("g", 9))...)
+		b.inOrder(2, couponOf(2, "a", 1), couponOf(2, "b", 2), couponOf(2, "c", 3))
+		for id := reward.CouponID(1); id <= 2; id++ {
+			must(b.CouponUse(b.ctx, id, at(20)))(b)
+		}
+		b.cancelCoupon(3, 20)
+		expired := must(b.CouponExpire(b.ctx, at(70), 1))(b)
+		same(b, "expired", 1, expired)
+		b.cancelCoupon(201, 20)
+		n := must(b.CouponCounts(b.ctx, 1))(b)
+		same(b, "counts", store.CouponCounts{
+			Live: 5, Cancelled: 1, Used: 2, Expired: 1, Rejected: []store.RejectionCount{{Reason: reward.ReasonError, Count: 1}, {Reason: soldOut, Count: 1}, {Reason: userLimit, Count: 1}},
+		}, n)
+		n = must(b.CouponCounts(b.ctx, 2))(b)
+		same(b, "with held ones", store.CouponCounts{Live: 2, Cancelled: 1, Held: 2}, n)
+		_, err := b.CouponCounts(b.ctx, 9)
+		b.wantCode(err, reward.CodeTemplateNotFound)
 	})
 	run(t, open, "PagesHaveEachCouponOfATicket", func(b *bundle) {
 		b.template(1)

@@ -141,6 +141,17 @@ func exercisePayoutErrors(t *testing.T, open Open) {
 			{Code: "TIMEOUT", Retrying: 1, Unknown: 1, TargetID: 3, Message: "no response for 3"},
 			{Code: "ä code", Failed: 1, TargetID: 9, Message: "said ä code", Class: "REFUSED"},
 		}, list)
+		amounts := must(b.PayoutErrorAmounts(b.ctx, 1, list))(b)
+		of := func(targets ...reward.TargetID) (sum reward.Amount) {
+			for _, target := range targets {
+				sum += b.payout(1, target).Amount
+			}
+			return sum
+		}
+		same(b, "amounts", map[string]reward.Amount{"LIMIT": of(4, 5, 6), "TIMEOUT": of(2, 3), "ä code": of(9)}, amounts)
+		many := []store.PayoutError{{Code: "LIMIT", Failed: store.PayoutErrorSumMax + 1}, {Code: "TIMEOUT", Unknown: 2}}
+		amounts = must(b.PayoutErrorAmounts(b.ctx, 1, many))(b)
+		same(b, "amounts of few", map[string]reward.Amount{"TIMEOUT": of(2, 3)}, amounts)
 		// What a person retries has no error any more.
 		for _, target := range []reward.TargetID{4, 5} {
 			must(b.PayoutRetry(b.ctx, store.PayoutRetryParams{PromotionID: 1, Targets: []reward.TargetID{target}, Now: at(60)}))(b)
