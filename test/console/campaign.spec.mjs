@@ -85,7 +85,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await heading(page, `보고서: ${name}`);
   const end = await w.api('GET', `/v1/promotions/${id}`);
   await expect(page.getByRole('region', { name: '지급 현황' }).getByRole('row', { name: new RegExp(`지급됨.* ${end.counts.succeeded} `) })).toBeVisible();
-  await expect(page.getByRole('region', { name: '누가 무엇을 했나' }).getByRole('listitem')).not.toHaveCount(0);
+  await expect(page.getByRole('region', { name: '작업 이력' }).getByRole('listitem')).not.toHaveCount(0);
   for (const format of ['xlsx', 'csv']) {
     const [saved] = await Promise.all([page.waitForEvent('download'), button(page, { xlsx: '엑셀(.xlsx)', csv: 'CSV' }[format]).click()]);
     expect(saved.suggestedFilename()).toBe(`report-${id}.${format}`);

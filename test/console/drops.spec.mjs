@@ -92,7 +92,7 @@ test('a drop from the plain form, with codes from a file, duplicated', async ({ 
 
 for (const [language, texts] of Object.entries({
   en: { title: /^Report: /, link: 'Copy the link', day: 'By day', who: 'Drop closed' },
-  ko: { title: / 보고서$/, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료' },
+  ko: { title: /^보고서: /, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료' },
 })) {
   test(`the report of a closed drop, ${language}`, async ({ w }) => {
     const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Reported'), totalQuantity: 3, notes: 'why we did it' });

@@ -108,7 +108,7 @@ export function pageOf(parts: string[]): PageInfo {
       if (third === 'report') return inside(t('report.title'), PromotionReport);
       return second === 'new' ? inside(t('promotion.create'), PromotionNew, campaigners) : inside(t('promotion.number', { id: second }), Promotion);
     case 'coupons':
-      if (third === 'report') return inside(t('drop.reportOf', { name: second }), TemplateReport);
+      if (third === 'report') return inside(t('report.of', { name: second }), TemplateReport);
       return second === 'new' ? inside(t('template.create'), TemplateNew, campaigners) : inside(t('template.number', { id: second }), Template);
     case 'webhooks': return inside(t('webhook.receiver'), Webhook);
     case 'people': return inside(second, Person);
