@@ -20,19 +20,26 @@ for (const [scheme, locale] of [['light', 'en-US'], ['dark', 'en-US'], ['light',
 
 test('the picture of the README', async ({ w }) => {
   const page = await w.page({ key: w.keys.admin });
-  const demo = await w.demo('--targets', '60000', '--shoppers', '100', '--coupons', '10');
+  await page.setViewportSize({ width: 1600, height: 1000 }); // the charts stand in one row
+  const demo = await w.demo('--targets', '120000', '--shoppers', '100', '--coupons', '10');
   const read = async (path) => (await fetch(demo.server + path)).json();
   const running = async () => (await read('/v1/promotions?status=RUNNING')).items ?? [];
   const [{ id }] = await w.until('a promotion pays', running, ([p]) => p && p.counts.succeeded > 0.1 * p.totalCount);
   const path = `/v1/promotions/${id}`;
   await w.open(page, `/#/promotions/${id}`, demo.server); // from now on, it draws each second
-  await w.until('a third is paid', () => read(path), (p) => p.counts.succeeded > 0.35 * p.totalCount);
-  const act = (what, body) => fetch(`${demo.server}${path}/${what}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  await act('pause', { reason: 'Is the amount right?' });
-  const paused = Date.now();
-  await w.until('people have looked at it', () => Date.now() - paused, (passed) => passed > 10_000);
-  await act('resume', {});
-  await w.until('everybody is paid', () => read(path), (p) => p.status === 'COMPLETED');
+  const act = (what, body) => fetch(demo.server + what, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Largesse-Actor': 'marta' }, body: JSON.stringify(body ?? {}) });
+  const paid = (share) => w.until(`${share} of all are paid`, () => read(path), (p) => p.counts.succeeded > share * p.totalCount);
+  const passed = (seconds, from = Date.now()) => w.until(`${seconds} s have passed`, () => Date.now() - from, (ms) => ms > seconds * 1000);
+  await paid(0.3);
+  await act('/demo/break-provider');
+  await passed(6);
+  await act('/demo/repair-provider');
+  await paid(0.55);
+  await act(path + '/pause', { reason: 'Is the amount right?' });
+  await passed(8);
+  await act(path + '/resume');
+  await page.getByText('resumed by marta').waitFor();
+  await paid(0.85);
   await w.picture(page, 'readme promotion', false);
 });
 
