@@ -4,7 +4,7 @@
 import type { Schemas } from './api';
 import { dated, money, moment, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
-import { pauseReason, pauser } from './reasons';
+import { answerOf, codedAnswer, pauseReason, pauser } from './reasons';
 
 export interface Moment {
   at: string;
@@ -12,6 +12,8 @@ export interface Moment {
   text: string;
   state: string; // as Badge knows it
   to?: string; // a view
+  times?: number; // it happened since then
+  since?: string;
 }
 
 export interface Verdict {
@@ -45,7 +47,7 @@ export function cancelledPromotions(h: History): string[] {
 }
 
 function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
-  const why = plain(p.errorMessage || p.errorCode);
+  const why = answerOf(p.errorCode, p.errorMessage);
   const about = { promotion: promotion(p), reward: reward(p) };
   const name = canceller(by, p);
   const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
@@ -160,7 +162,7 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
       all.push({
         at: a.at, to, state: a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING',
         title: `${promotion(p)}: ${named('attempt', a.class)}`,
-        text: plain([a.code, a.message].filter(Boolean).join(': ')),
+        text: codedAnswer(a.code, a.message),
       });
     }
     const name = p.state === 'CANCELLED' ? canceller(by, p) : '';
@@ -182,5 +184,16 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
       all.push({ at: c.cancelledAt, to, state: 'CANCELLED', title: [`${template}: ${t('person.couponEnded')}`, name].filter(Boolean).join(', '), text: c.reason ? named('end', c.reason) : code });
     }
   }
-  return all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0));
+  return repeated(all.sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : 0)));
+}
+
+/** repeated keeps the latest of moments that say the same, one after the other. */
+function repeated(all: Moment[]): Moment[] {
+  const kept: Moment[] = [];
+  for (const m of all) {
+    const last = kept.at(-1);
+    if (last && last.to === m.to && last.title === m.title && last.text === m.text) Object.assign(last, { times: (last.times ?? 1) + 1, since: m.at });
+    else kept.push(m);
+  }
+  return kept;
 }

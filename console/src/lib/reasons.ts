@@ -1,4 +1,4 @@
-// Who paused a promotion, and why. If Largesse did by itself, the server says why in English.
+// Why something was not paid, and who paused a promotion and why. The server says in English what Largesse found by itself.
 import { plain } from './format';
 import { translated } from './language.svelte';
 
@@ -21,3 +21,9 @@ export function pauseReason(text: string): string {
 
 /** pauser is the person who paused; '' if Largesse did. */
 export const pauser = (p: { pausedBy?: string }): string => (p.pausedBy === 'largesse' ? '' : plain(p.pausedBy));
+
+/** answerOf is what came of a call to the provider: what Largesse found in the language of the page, otherwise the provider's words. */
+export const answerOf = (code: string | undefined, message: string | undefined): string => translated('answer', code) ?? plain(message || code);
+
+/** codedAnswer is answerOf with its code. */
+export const codedAnswer = (code: string | undefined, message: string | undefined): string => plain([code, translated('answer', code) ?? message].filter(Boolean).join(': '));
