@@ -141,8 +141,19 @@ func ParseMajor(text, code string) (Amount, error) {
 // currencySigns lists what people write before or behind an amount, and the currencies for
 // which it may stand.
 var currencySigns = []struct{ sign, codes string }{
-	{"₩", "KRW"}, {"￦", "KRW"}, {"원", "KRW"}, {"€", "EUR"}, {"£", "GBP"}, {"¥", "JPY CNY"}, {"￥", "JPY CNY"}, {"円", "JPY"}, {"元", "CNY"},
-	{"$", "USD AUD CAD HKD NZD SGD TWD"}, {"포인트", NoCurrency}, {"점", NoCurrency}, {"P", NoCurrency},
+	{"₩", "KRW"},
+	{"￦", "KRW"},
+	{"원", "KRW"},
+	{"€", "EUR"},
+	{"£", "GBP"},
+	{"¥", "JPY CNY"},
+	{"￥", "JPY CNY"},
+	{"円", "JPY"},
+	{"元", "CNY"},
+	{"$", "USD AUD CAD HKD NZD SGD TWD"},
+	{"포인트", NoCurrency},
+	{"점", NoCurrency},
+	{"P", NoCurrency},
 }
 
 // CutCurrency takes the sign or the code of a currency off an amount: "₩1,000", "1,000원"

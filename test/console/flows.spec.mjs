@@ -309,7 +309,7 @@ test('a channel of Slack is told in Korean', async ({ w }) => {
   await page.getByLabel('Address').fill(`${channel}/services/T1`);
   await page.getByLabel('Language of the messages').selectOption('한국어');
   await page.getByLabel('Description').fill('the team');
-  await expect(page.getByLabel('Payout failed'), 'Slack is told of each payout').toHaveCount(0);
+  await expect(page.getByLabel('Payout failed'), 'Slack gets a message for each payout').toHaveCount(0);
   await page.getByLabel('Books do not balance').uncheck();
   await button(page, 'Add the receiver').click();
   await expect(page.getByText('The receiver is added.').first()).toBeVisible();

@@ -217,7 +217,7 @@ func (t *Tables) PromotionsPaid(ctx context.Context, users []string) (map[reward
 	paid := make(map[reward.PromotionID]int64)
 	for _, ids := range each {
 		for id := range strings.SplitSeq(ids, ",") {
-			if id, err := strconv.ParseInt(id, 10, 64); err == nil { // not of a user whom none has paid
+			if id, err := strconv.ParseInt(id, 10, 64); err == nil { // not of a user that none has paid
 				paid[reward.PromotionID(id)]++
 			}
 		}
