@@ -307,7 +307,7 @@ func (t *TargetReader) target(rec *record) (x reward.TargetText, fault *reward.E
 // targetOf returns the target ID of a user in a file without target IDs, which is always
 // the same: the user ID if it can be one, otherwise a number from 2^62 that is derived from
 // it. Two users with one number are a conflict, as any target with two users is: the second
-// one is reported and not paid. Among a million users that happens once in five million files.
+// one is reported and not paid. Among a million users that happens once in nine million files.
 func targetOf(user string) string {
 	if _, err := reward.ParseTargetID(user); err == nil {
 		return user
