@@ -86,3 +86,18 @@ export function said(err: unknown): { text: string; requestId?: string } {
   if (err instanceof TypeError) return { text: t('server.silent') };
   return { text: err instanceof Error ? err.message : String(err) };
 }
+
+/** Keys makes the same idempotency key for the same body: a repeat after a lost answer does nothing twice. */
+export class Keys {
+  #keys = new Map<string, string>();
+  of(body: unknown): { 'Idempotency-Key': string } {
+    const text = JSON.stringify(body);
+    const key = this.#keys.get(text) ?? [...crypto.getRandomValues(new Uint8Array(16))].map((n) => n.toString(16).padStart(2, '0')).join('');
+    this.#keys.set(text, key);
+    return { 'Idempotency-Key': key };
+  }
+  /** forget lets the next call be another one. */
+  forget(): void {
+    this.#keys.clear();
+  }
+}

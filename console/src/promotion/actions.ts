@@ -1,6 +1,6 @@
 // What may be done to a promotion, and what is asked before it happens.
 
-import { api, approveSeen, read, type Payout, type Promotion } from '../lib/api';
+import { api, approveSeen, Keys, read, type Payout, type Promotion } from '../lib/api';
 import { minor, unitsOf, whole } from '../lib/form';
 import { capital, duration, money, moment } from '../lib/format';
 import { t } from '../lib/language.svelte';
@@ -104,14 +104,15 @@ const duplicate = (p: Promotion): Question => ({
   },
 });
 
-const test = (p: Promotion): Question => ({
+const test = (p: Promotion, keys = new Keys()): Question => ({
   title: t('campaign.testTitle', { name: p.name }),
   button: t('campaign.testButton'),
   consequences: [t('campaign.testEffect')],
   field: { label: t('campaign.testPerson'), hint: t('campaign.testPersonHint'), required: true },
   second: { label: t('col.amount'), hint: `${unitsOf(p.currency)}${p.amount === undefined ? '' : `. ${t('campaign.testAmount', { amount: money(p.amount, p.currency) })}`}`, required: p.amount === undefined },
   act: async (userId, text) => {
-    const paid = await read(api.POST('/v1/promotions/{id}/test-payment', { ...at(p), body: { userId, amount: minor(text, t('col.amount'), p.currency) } }));
+    const body = { userId, amount: minor(text, t('col.amount'), p.currency) };
+    const paid = await read(api.POST('/v1/promotions/{id}/test-payment', { ...at(p), body, headers: keys.of(body) }));
     router.go('/promotions/' + paid.id);
     return t('campaign.testMade', { name: paid.name });
   },

@@ -136,6 +136,10 @@ export class TargetFile {
     return translated('line', now.code) ?? now.detail ?? '';
   }
 
+  /** ready tells whether what is shown is what an upload would do: a check that failed leaves the result of the last one. */
+  get ready(): boolean {
+    return this.busy === '' && !this.error && this.accepted > 0;
+  }
   get accepted(): number {
     return (this.found?.accepted ?? 0) + this.correctedLines.length;
   }
