@@ -59,6 +59,7 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
       return verdict(true, t('person.paid', { ...about, at: moment(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
     case 'FAILED':
+      if (p.mayBePaid) return verdict(undefined, t('person.unclear', about), t('tell.unclear', about)); // until a second lookup
       return verdict(false, why ? t('person.refusedWhy', { ...about, why }) : t('person.refused', about), t('tell.refused', about));
     case 'CANCELLED':
       return verdict(false, name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
