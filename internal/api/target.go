@@ -115,7 +115,7 @@ func (a *API) addTargets() {
 	a.handle(operation{
 		id: "get-refused-lines", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/refused", tag: "targets", roles: readers,
 		summary:     "Get the refused lines of an upload as a file to correct",
-		description: "With the columns of the file, and error, which uploads ignore: correct the cells and upload it with the same columns. Lines whose cells are not known only have error.",
+		description: "With the columns of the file, and error, which uploads ignore: correct the cells and upload it with the same columns. Lines whose cells are not known only have error, and so have lines of a VOUCHER promotion for viewers and campaigners, who see no whole codes.",
 		parameters:  []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
 		responses: map[string]*huma.Response{
 			"200": {Description: "The columns of the file, and error", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},
@@ -529,13 +529,38 @@ func (a *API) refusedLines(w http.ResponseWriter, r *http.Request) {
 		at = len(upload.Header)
 		upload.Header = append(upload.Header, campaign.ColumnError)
 	}
+	whole, err := a.showsCells(r.Context(), upload.PromotionID)
+	if err != nil {
+		a.Fail(w, r, err)
+		return
+	}
 	out := web.NewCSV(w, "refused-"+r.PathValue("uploadId")+".csv", upload.Header...)
 	a.EndCSV(out, r, a.uploadErrors(r, id, out, func(e store.LineError) []string {
+		if !whole {
+			e.Cells = nil
+		}
 		row := make([]string, max(len(upload.Header), len(e.Cells)))
 		copy(row, e.Cells)
 		row[at] = fmt.Sprintf("line %d: %s: %s", e.Line, e.Code, e.Detail)
 		return row
 	}))
+}
+
+// showsCells reports whether the caller may see the cells of files of a promotion, and
+// records that they do. Nobody knows which of them are codes of vouchers.
+func (a *API) showsCells(ctx context.Context, id reward.PromotionID) (bool, error) {
+	var v store.PromotionView
+	err := a.readPage(ctx, true, func(ctx context.Context) (err error) {
+		v, err = a.cfg.Rows.PromotionGet(ctx, id)
+		return err
+	})
+	switch {
+	case err != nil || v.Type != reward.Voucher:
+		return true, err
+	case !slices.Contains(requesters, callerOf(ctx).Role):
+		return false, nil
+	}
+	return true, a.recordRead(ctx, "get-refused-lines", "")
 }
 
 // uploadOf returns the upload that a request names.

@@ -19,7 +19,7 @@ const (
 	// paidShownMax limits the promotions that a check names.
 	paidShownMax = 20
 	// usersPerRead limits the users of one read, which has to end within the time of a viewer.
-	usersPerRead = 2000
+	usersPerRead = 500
 )
 
 // CheckCommand describes a file of targets of a promotion that need not exist.

@@ -251,3 +251,31 @@ func TestCheckShowsAConflictAmongTheFirstLines(t *testing.T) {
 		t.Errorf("a file whose names suggest no target: %+v", got)
 	}
 }
+
+// TestRefusedCellsStayRefused checks that a line is not accepted because its cells are in
+// a file of text now.
+func TestRefusedCellsStayRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		file File
+		in   string
+		want []string
+	}{
+		"a rounded number": {File{Format: FormatXLSX}, workbookOf(t, []any{"targetId", "userId"}, []any{1e15, "u"}), []string{lostCell, "u"}},
+		"a comma":          {File{Format: FormatCSV}, "targetId;amount\nx;1,250\n", []string{"x", lostCell}},
+		"a formula":        {File{Format: FormatCSV}, "targetId,voucherCode\n1,=A1\n", nil},
+		"many empty cells": {File{Format: FormatCSV, Columns: mapping(t, "targetId=A")}, "id" + strings.Repeat(",", 2000) + "\nx" + strings.Repeat(",", 2000) + "\n", nil},
+	} {
+		_, _, bad, err := NewTargetReader(strings.NewReader(tt.in), tt.file, pointPromotion).Next()
+		if err != nil || bad == nil {
+			t.Errorf("%s: %+v, %v", name, bad, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, bad.Cells); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if reward.CheckCell(lostCell) == "" {
+		t.Error("a user ID may be", lostCell)
+	}
+}

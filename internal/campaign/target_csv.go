@@ -42,7 +42,7 @@ func (t *TargetReader) csvHeader() ([]string, error) {
 		}
 		found := make([]string, len(cells))
 		for i, cell := range cells {
-			found[i] = strings.TrimSpace(string(cell))
+			found[i] = strings.TrimSpace(reward.UnguardCell(string(cell)))
 		}
 		// A name that is understood counts more than any number of cells.
 		if s := len(found) + lineMax*t.understood(found); s > score {

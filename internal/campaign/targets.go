@@ -207,7 +207,7 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 		}
 		row, fault := t.row(&rec)
 		if fault != nil {
-			bad := store.LineError{Line: rec.number, Code: fault.Code, Detail: fault.Detail, Cells: rec.texts()}
+			bad := store.LineError{Line: rec.number, Code: fault.Code, Detail: fault.Detail, Cells: t.toCorrect(&rec, fault)}
 			t.show(ShownLine{Line: rec.number, Cells: bad.Cells, Fault: &bad})
 			return store.NewPayout{}, rec.number, &bad, nil //nolint:nilerr // the line is refused, not the file
 		}
@@ -225,11 +225,33 @@ func (t *TargetReader) show(l ShownLine) {
 	}
 }
 
-// cellsShownMax limits the cells of a line that are shown and stored, in bytes.
+// cellsShownMax limits the cells of a line that are shown and stored, in bytes of JSON.
 const cellsShownMax = 4 << 10
 
 // texts returns the cells as texts, or none if they are too long.
 func (r *record) texts() []string { return shortCells(r.cells) }
+
+// lostCell stands in a refused line for a cell that a file of text would turn into something
+// else. It is refused in every column, so that nothing is paid before somebody corrects it.
+const lostCell = "#VALUE!"
+
+// toCorrect returns the cells of a refused line as a file of text can have them. Without
+// cells, the line cannot be accepted by mistake.
+func (t *TargetReader) toCorrect(rec *record, fault *reward.Error) []string {
+	if fault.Code == LineHiddenRow || fault.Code == LineFormula {
+		return nil
+	}
+	cells := rec.texts()
+	for i := range cells {
+		broken := rec.problems != nil && rec.problems[i] != ""
+		// Files to correct have commas between cells, where a comma is no decimal point.
+		ambiguous := i == t.at[2] && t.comma == ';' && strings.Contains(cells[i], ",")
+		if broken || ambiguous {
+			cells[i] = lostCell
+		}
+	}
+	return cells
+}
 
 // shownHeader returns the names of the columns, or none if they are too long.
 func (t *TargetReader) shownHeader() []string { return shortCells(t.found.Header) }
@@ -241,13 +263,16 @@ func shortCells[T ~string | ~[]byte](cells []T) []string {
 	size := 0
 	out := make([]string, len(cells))
 	for i, cell := range cells {
-		if size += len(cell); size > cellsShownMax {
+		if size += cellSize(len(cell)); size > cellsShownMax {
 			return nil
 		}
 		out[i] = reward.SanitizeText(string(cell))
 	}
 	return out
 }
+
+// cellSize returns what a cell of a length takes in JSON at least.
+func cellSize(length int) int { return length + len(`"",`) }
 
 // Found returns what the file turned out to be, as far as it was read.
 func (t *TargetReader) Found() Found {

@@ -361,7 +361,7 @@ func (u *upload) report(ctx context.Context, bad []store.LineError) error {
 	bad = bad[:min(len(bad), uploadErrorsMax-u.stored)]
 	for i := range bad {
 		for _, cell := range bad[i].Cells {
-			u.cells += len(cell)
+			u.cells += cellSize(len(cell))
 		}
 		if u.cells > uploadCellsMax {
 			bad[i].Cells = nil

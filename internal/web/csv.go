@@ -32,6 +32,9 @@ func (s *CSV) Page(rows [][]string) error {
 		s.begun = true
 		s.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 		s.w.Header().Set("Content-Disposition", `attachment; filename="`+s.name+`"`)
+		for i := range s.columns { // of a file that somebody sent
+			s.columns[i] = reward.GuardCell(s.columns[i])
+		}
 		if err := s.csv.Write(s.columns); err != nil {
 			return err
 		}
