@@ -39,6 +39,9 @@ const (
 	columnsMax = 16_384
 	// sheetsMax limits the sheets of a workbook.
 	sheetsMax = 1000
+	// stylesMax limits the formats, the styles and the parts that a workbook names: as many
+	// styles as a spreadsheet has.
+	stylesMax = 65_490
 	// rowTextMax limits the text of one row.
 	rowTextMax = 1 << 20
 )
@@ -172,6 +175,9 @@ func (w *Workbook) readSheets() error {
 			target := attribute(&e, "Target")
 			if !strings.HasPrefix(target, "/") {
 				target = path.Join("xl", target)
+			}
+			if len(targets) == stylesMax {
+				return tooMany("parts")
 			}
 			targets[attribute(&e, "Id")] = strings.TrimPrefix(target, "/")
 		}
@@ -327,6 +333,10 @@ func unescape(text string) string {
 	}
 }
 
+func tooMany(what string) error {
+	return badWorkbook("the workbook has more than %d %s; save the sheet as CSV (UTF-8) and send that", stylesMax, what)
+}
+
 func (w *Workbook) readStyles() error {
 	formats := make(map[string]string) // by ID
 	inCells := false
@@ -336,6 +346,9 @@ func (w *Workbook) readStyles() error {
 		case xml.StartElement:
 			switch e.Name.Local {
 			case "numFmt":
+				if len(formats) == stylesMax {
+					return tooMany("formats")
+				}
 				formats[attribute(&e, "numFmtId")] = attribute(&e, "formatCode")
 			case "cellXfs":
 				inCells = true
@@ -347,6 +360,9 @@ func (w *Workbook) readStyles() error {
 				format, ok := formats[id]
 				if !ok {
 					format = builtinFormat(id)
+				}
+				if len(w.styles) == stylesMax {
+					return tooMany("styles")
 				}
 				w.styles = append(w.styles, format)
 			}
