@@ -48,6 +48,10 @@ func endpointFor(ctx context.Context, e store.WebhookEndpoint) *client.WebhookEn
 	}
 	if !seesURLs(ctx) {
 		out.URL = webhook.MaskURL(e.URL)
+		out.To = mapped(e.To, func(address string) string { return "…" + address[strings.LastIndex(address, "@"):] })
+		if e.Kind == store.KindEmail && out.LastError != "" {
+			out.LastError = "…" // it names addresses
+		}
 	}
 	return out
 }

@@ -369,7 +369,7 @@ func (d *Deliverer) trim(ctx, _ context.Context, _ *sync.WaitGroup) (more bool, 
 const channelID = 1
 
 // createChannel creates an endpoint for all events of which people are told, if
-// notify.slack-url is set and there is no endpoint of its kind.
+// notify.slack-url is set and there is no endpoint of its kind, and room for one.
 func (d *Deliverer) createChannel(ctx context.Context, endpoints []store.WebhookEndpoint) error {
 	if d.cfg.Notify.SlackURL == "" || slices.ContainsFunc(endpoints, func(e store.WebhookEndpoint) bool { return e.Kind == store.KindSlack }) {
 		return nil
@@ -378,7 +378,7 @@ func (d *Deliverer) createChannel(ctx context.Context, endpoints []store.Webhook
 		ID: channelID, Kind: store.KindSlack, Events: reward.PeopleEvents, Enabled: true,
 		CreatedAt: time.Now(), CreatedBy: "largesse",
 	})
-	if reward.HasCode(err, reward.CodeExists) {
+	if reward.HasCode(err, reward.CodeExists) || reward.HasCode(err, reward.CodeTooManyEndpoints) {
 		return nil
 	}
 	return err

@@ -228,7 +228,7 @@ func (s *MailServer) compose(n *note, id string, to []string, at time.Time) ([]b
 	for _, header := range [][2]string{
 		{"From", s.from.String()},
 		{"To", strings.Join(to, ",\r\n ")},
-		{"Subject", mime.QEncoding.Encode("utf-8", n.title)},
+		{"Subject", strings.ReplaceAll(mime.QEncoding.Encode("utf-8", n.title), "?= =?", "?=\r\n =?")}, // a line may have 998 bytes
 		{"Date", at.Format(time.RFC1123Z)},
 		{"Message-ID", "<" + id + "@" + domain + ">"},
 		{"Auto-Submitted", "auto-generated"},
