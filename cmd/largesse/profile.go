@@ -383,8 +383,18 @@ func (w world) saveProfiles(all profiles) error {
 }
 
 // replaceFile writes a file that its user alone may read. Until all of it is written, the
-// file that was there before stays.
+// file that was there before stays. What is no file, such as /dev/null, is written to.
 func replaceFile(path string, write func(io.Writer) error) error {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
 	file, err := os.CreateTemp(filepath.Dir(path), ".largesse-*") // mode 0600
 	if err != nil {
 		return err
