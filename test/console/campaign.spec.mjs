@@ -119,7 +119,7 @@ test('a file that nobody can read leaves nothing behind', async ({ w }) => {
   await page.getByLabel('File of targets').setInputFiles({ name: 'list.xlsx', mimeType: 'application/octet-stream', buffer: Buffer.from('no workbook') });
   await expect(page.getByRole('alert')).toBeVisible();
   await expect(button(page, 'Create the draft')).toBeDisabled();
-  await page.getByLabel('File of targets').setInputFiles({ name: 'list.csv', mimeType: 'text/csv', buffer: Buffer.from('name,points\nann,5\nbob,6\n') });
+  await page.getByLabel('File of targets').setInputFiles({ name: 'list.csv', mimeType: 'text/csv', buffer: Buffer.from('name,points\n,5\n,6\n') });
   await page.getByLabel('Customer', { exact: true }).selectOption('name');
   await expect(page.getByText('0 people, 0 in all', { exact: true })).toBeVisible();
   await expect(button(page, 'Create the draft')).toBeDisabled();
