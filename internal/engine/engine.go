@@ -489,7 +489,7 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	}
 	deliverer := webhook.NewDeliverer(webhook.Config{
 		Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
-		Notify: webhook.Notify{SlackURL: e.cfg.Notify.SlackURL, Mail: mail, ConsoleURL: e.cfg.Notify.ConsoleURL},
+		Notify: webhook.Notify{SlackURL: e.cfg.Notify.SlackURL, Languages: e.cfg.Console.Languages, Mail: mail, ConsoleURL: e.cfg.Notify.ConsoleURL},
 	})
 	e.onClose(func() {
 		// They stop concurrently, so that they wait for their calls in flight together.

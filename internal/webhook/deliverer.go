@@ -78,6 +78,9 @@ type Notify struct {
 	// SlackURL is the URL of endpoints of kind SLACK that have none. While it is set and there
 	// is no endpoint of that kind, a Deliverer creates one for all of reward.PeopleEvents.
 	SlackURL string
+	// Languages are those of the console. The first one is that of that endpoint; without
+	// any, it is English.
+	Languages []string
 	// Mail sends the messages of endpoints of kind EMAIL; nil: they fail.
 	Mail *MailServer
 	// ConsoleURL is the URL of the console, for links; "" means none.
@@ -375,7 +378,7 @@ func (d *Deliverer) createChannel(ctx context.Context, endpoints []store.Webhook
 		return nil
 	}
 	_, err := d.cfg.Rows.WebhookEndpointCreate(ctx, store.WebhookEndpoint{
-		ID: channelID, Kind: store.KindSlack, Events: reward.PeopleEvents, Enabled: true,
+		ID: channelID, Kind: store.KindSlack, Language: strings.Join(d.cfg.Notify.Languages[:min(1, len(d.cfg.Notify.Languages))], ""), Events: reward.PeopleEvents, Enabled: true,
 		CreatedAt: time.Now(), CreatedBy: "largesse",
 	})
 	if reward.HasCode(err, reward.CodeExists) || reward.HasCode(err, reward.CodeTooManyEndpoints) {

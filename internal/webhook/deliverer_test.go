@@ -211,7 +211,7 @@ func never(ctx context.Context, _ int) (int, error) {
 func deliver(t *testing.T, n int, rows *fakeRows, r *fakeReceivers, test func(t *testing.T)) {
 	t.Helper()
 	for range n {
-		d := NewDeliverer(Config{Rows: rows, Notify: Notify{SlackURL: "https://slack.example/T/B/x"}, Metrics: obs.NewMetrics()})
+		d := NewDeliverer(Config{Rows: rows, Notify: Notify{SlackURL: "https://slack.example/T/B/x", Languages: []string{"ko", "en"}}, Metrics: obs.NewMetrics()})
 		d.transport = r
 		d.Start(t.Context())
 		defer d.Stop()
@@ -379,7 +379,7 @@ func TestDeliverer(t *testing.T) {
 		deliver(t, 2, rows, r, func(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			made := rows.endpoint(channelID)
-			if made.Kind != store.KindSlack || !made.Enabled || made.URL != "" || made.Secret != "" {
+			if made.Kind != store.KindSlack || !made.Enabled || made.URL != "" || made.Secret != "" || made.Language != "ko" {
 				t.Errorf("%+v", made)
 			}
 			for id := range int64(4) {
@@ -387,7 +387,7 @@ func TestDeliverer(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 			calls := r.of("slack.example")
-			if len(calls) != 1 || calls[0].header.Get(headerSignature) != "" || !strings.Contains(calls[0].body, "This is a test message") || rows.of(1).State != store.WebhookDelivered {
+			if len(calls) != 1 || calls[0].header.Get(headerSignature) != "" || !strings.Contains(calls[0].body, "테스트 메시지") || rows.of(1).State != store.WebhookDelivered {
 				t.Errorf("%+v", calls)
 			}
 			if len(r.of("2.example")) != 1 || len(r.of("4.example")) != 1 {
