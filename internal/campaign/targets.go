@@ -209,7 +209,7 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 		if fault != nil {
 			bad := store.LineError{Line: rec.number, Code: fault.Code, Detail: fault.Detail, Cells: t.toCorrect(&rec, fault)}
 			t.show(ShownLine{Line: rec.number, Cells: bad.Cells, Fault: &bad})
-			return store.NewPayout{}, rec.number, &bad, nil //nolint:nilerr // the line is refused, not the file
+			return store.NewPayout{}, rec.number, &bad, nil
 		}
 		if len(t.shown) < t.shownMax {
 			t.show(ShownLine{Line: rec.number, Cells: rec.texts(), Target: row})
