@@ -32,10 +32,11 @@ func (s *CSV) Page(rows [][]string) error {
 		s.begun = true
 		s.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 		s.w.Header().Set("Content-Disposition", `attachment; filename="`+s.name+`"`)
-		for i := range s.columns { // of a file that somebody sent
-			s.columns[i] = reward.GuardCell(s.columns[i])
+		names := make([]string, len(s.columns))
+		for i, name := range s.columns { // of a file that somebody sent
+			names[i] = reward.GuardCell(name)
 		}
-		if err := s.csv.Write(s.columns); err != nil {
+		if err := s.csv.Write(names); err != nil {
 			return err
 		}
 	}
