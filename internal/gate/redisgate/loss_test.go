@@ -304,7 +304,7 @@ func (r *rig) everyCall(swap gate.SwapParams) map[string]func() error {
 		"Unlock":    func() error { return r.g.Unlock(ctx, r.id, 1) },
 		"Retire":    func() error { _, err := r.g.Retire(ctx, r.id, 0); return err },
 		"Remove":    func() error { return r.g.Remove(ctx, r.id) },
-		"LoadBegin": func() error { _, err := r.g.LoadBegin(ctx, r.id, "third"); return err },
+		"LoadBegin": func() error { _, err := r.g.LoadBegin(ctx, r.id, swap.Load.Token); return err },
 		"LoadSwap":  func() error { _, err := r.g.LoadSwap(ctx, swap); return err },
 	})
 	return all
