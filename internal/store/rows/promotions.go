@@ -55,7 +55,7 @@ var (
 	// duePromotions lists the DRAFTs to start. It names the index, because SQLite may
 	// otherwise read all DRAFTs.
 	duePromotions = `SELECT ` + ViewColumns + ` FROM ` + strings.Replace(joinCounts, ` JOIN`, ` :by_due JOIN`, 1) +
-		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 ORDER BY m.starts_at, m.id LIMIT $2`
+		` WHERE m.status = 'DRAFT' AND m.starts_at <= $1 AND (m.ends_at IS NULL OR m.ends_at > $1) ORDER BY m.starts_at, m.id LIMIT $2`
 
 	// unaskedPromotions lists the DRAFTs that start after $1, with changes since an event said
 	// that they wait for an approval, and without an upload whose lease ends after $1.
@@ -94,8 +94,8 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 	return list(ctx, t.db.Read, "list promotions", scanDetails, sql, args...)
 }
 
-// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now,
-// ordered by StartsAt, then ID.
+// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now, and whose
+// EndsAt is, ordered by StartsAt, then ID.
 func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
 	return list(ctx, t.db.Read, "list due promotions", scanView, duePromotions, now, max(limit, 0))
 }

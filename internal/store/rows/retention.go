@@ -66,6 +66,9 @@ RETURNING id`
 	// forgetAttempts removes the attempts of the payouts that this transaction removed.
 	forgetAttempts = `DELETE FROM attempts WHERE promotion_id = $1 AND target_id > $2 AND target_id <= $3
   AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = attempts.promotion_id AND p.target_id = attempts.target_id)` + isArchived
+	// forgetLines removes lines that uploads refused: they may name people.
+	forgetLines = `DELETE FROM upload_errors WHERE (upload_id, line) IN (
+  SELECT e.upload_id, e.line FROM uploads u JOIN upload_errors e ON e.upload_id = u.id WHERE u.promotion_id = $1 LIMIT $2)` + isArchived + ` RETURNING line`
 	nothingLeft = `UPDATE promotions SET rows_removed = true WHERE id = $1 AND archived_at IS NOT NULL AND NOT rows_removed
   AND NOT EXISTS (SELECT 1 FROM payouts p WHERE p.promotion_id = $1)`
 )
@@ -104,8 +107,8 @@ func (t *Tables) PromotionArchive(ctx context.Context, id reward.PromotionID, be
 	return archived && err == nil, err
 }
 
-// PayoutForget removes payouts of an archived promotion, with their attempts. It looks
-// at one page of them.
+// PayoutForget removes payouts of an archived promotion, with their attempts, and then the
+// lines that its uploads refused. It looks at one page of them.
 func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (store.PayoutForgotten, error) {
 	id, after, limit := int64(p.PromotionID), int64(-1), max(p.Limit, 1)
 	if p.After != nil {
@@ -115,11 +118,18 @@ func (t *Tables) PayoutForget(ctx context.Context, p store.PayoutForgetParams) (
 	if err != nil {
 		return store.PayoutForgotten{}, err
 	}
+	removed := 0
 	if len(page) == 0 {
-		return store.PayoutForgotten{}, t.exec(ctx, "end the removal of payouts", nothingLeft, id)
+		err := t.db.Write(ctx, "remove refused lines", func() []Statement {
+			removed = 0
+			return []Statement{{SQL: forgetLines, Args: []any{id, limit}, Row: counted(&removed)}}
+		})
+		if err != nil || removed == limit {
+			return store.PayoutForgotten{Removed: removed, Last: new(reward.TargetID(after))}, err
+		}
+		return store.PayoutForgotten{Removed: removed}, t.exec(ctx, "end the removal of payouts", nothingLeft, id)
 	}
 	last := reward.TargetID(page[len(page)-1])
-	removed := 0
 	err = t.db.Write(ctx, "remove old payouts", func() []Statement {
 		removed = 0
 		return []Statement{

@@ -115,6 +115,26 @@ func exerciseArchive(t *testing.T, open Open) {
 		v = b.view(5)
 		same(b, "status with a new target", reward.Running, v.Status)
 	})
+	run(t, open, "ForgetsRefusedLines", func(b *bundle) {
+		lines := []store.LineError{{Line: 2, Code: "BAD_USER", Detail: "ann", Cells: []string{"ann", "1"}}, {Line: 4, Code: "BAD_USER"}, {Line: 6, Code: "BAD_USER"}}
+		for id := reward.PromotionID(1); id <= 3; id++ {
+			b.running(id)
+			b.saveQueued(id, 1)
+			b.paid(id, 1)
+			b.must(b.UploadOpen(b.ctx, store.Upload{ID: int64(id), PromotionID: id, CreatedAt: at(5), LeasedUntil: at(10)}))
+			b.must(b.UploadAddErrors(b.ctx, int64(id), lines))
+			b.completes(id, at(20))
+		}
+		b.archive(1, 50)
+		b.archive(2, 50)
+		same(b, "removed", 4, b.forget(1, 50, 2))
+		same(b, "removed of one that is not archived", 0, b.forget(3, 50, 2))
+		for id, want := range []int{0, 3, 3} {
+			same(b, "refused lines", want, len(must(b.UploadErrors(b.ctx, int64(id+1), 0, 10))(b)))
+		}
+		same(b, "removed again", 0, b.forget(1, 50, 2))
+		same(b, "ended", []reward.PromotionID{2, 3}, b.endedIDs(50, 2))
+	})
 	run(t, open, "TakesNothingAnyMore", func(b *bundle) {
 		for id := reward.PromotionID(1); id <= 2; id++ {
 			b.running(id)

@@ -511,6 +511,7 @@ func exerciseStarts(t *testing.T, open Open) {
 		for id, startsAt := range starts {
 			must(b.PromotionCreate(b.ctx, reward.Promotion{ID: id, Type: reward.Point, StartsAt: startsAt, CreatedAt: epoch}))(b)
 		}
+		must(b.PromotionCreate(b.ctx, reward.Promotion{ID: 8, Type: reward.Point, StartsAt: at(5), EndsAt: at(10), CreatedAt: epoch}))(b)
 		b.saveReady(4, 1, 2)
 		due := func(now time.Time, limit int) []reward.PromotionID {
 			b.Helper()
@@ -524,7 +525,7 @@ func exerciseStarts(t *testing.T, open Open) {
 		}
 		b.move(6, reward.Running)
 		b.move(7, reward.PromotionCancelled)
-		same(b, "early", []reward.PromotionID{}, due(at(10).Add(-time.Microsecond), 9))
+		same(b, "before the end of one", []reward.PromotionID{8}, due(at(10).Add(-time.Microsecond), 9))
 		same(b, "two", []reward.PromotionID{2, 5}, due(at(10), 9))
 		same(b, "all", []reward.PromotionID{2, 5, 4, 1}, due(at(30), 9))
 		same(b, "some", []reward.PromotionID{2, 5, 4}, due(at(999), 3))
