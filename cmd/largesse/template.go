@@ -301,7 +301,7 @@ func (c *cli) templateCodesCommand() *cobra.Command {
 		Use:   "codes ID FILE",
 		Short: "Import the codes of a coupon template from a file",
 		Long: `Import the codes of a coupon template from a file with one code per line, which may
-begin with a header such as code. Either all codes of the file are imported or none.
+begin with a header such as code, or from the first sheet of an .xlsx file. Either all codes of the file are imported or none.
 Coupons get the codes in the order of the file, each once. The code of a cancelled
 coupon is not given again.
 
@@ -309,7 +309,7 @@ The first file must come before the first coupon, and must have a code for each
 coupon to issue. Later files add codes. A file whose name ends with .gz is
 compressed; - reads from stdin.`,
 		Example: `  largesse template codes 42 codes.csv
-  largesse template codes 42 codes.csv.gz --output json
+  largesse template codes 42 codes.xlsx --output json
   zcat codes.csv.gz | largesse template codes 42 -`,
 		RunE: c.calling(func(ctx context.Context, cl *client.Client, args []string) error {
 			file, err := c.openInput(args[1])

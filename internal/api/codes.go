@@ -12,6 +12,7 @@ import (
 	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/coupon"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/sheet"
 )
 
 // importedCodesOf returns nil for a template that generates its codes.
@@ -29,7 +30,7 @@ func (a *API) addCodes() {
 		id: "import-codes", method: http.MethodPost, path: path, tag: "coupon templates", roles: campaigners, long: true,
 		summary: "Import codes",
 		description: "One code per line, with a header such as code or without. All are imported or none; coupons get them in this order. " +
-			"The first import precedes the first coupon and has a code for each; later ones add codes. The type may also be text/csv.",
+			"The first import precedes the first coupon and has a code for each; later ones add codes. An .xlsx file has them in one column. The type may also be text/csv or that of .xlsx.",
 		parameters: []*huma.Param{
 			{Name: "id", In: "path", Required: true, Description: "Template ID", Schema: str},
 			{Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}},
@@ -40,7 +41,7 @@ func (a *API) addCodes() {
 				"application/json": {Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.CodesResult](), true, "CodesResult")},
 			}},
 		},
-		errors: []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, CodeBadGzip, campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived},
+		errors: []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeConflict, reward.CodeCodesExhausted, reward.CodeBadCodes, sheet.CodeBadWorkbook, CodeBadGzip, campaign.CodeBodyBroken, CodeTooManyUploads, reward.CodeArchived},
 	}, a.importCodes)
 }
 
@@ -61,14 +62,15 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (res client.Code
 	if err := onlyQuery(r.URL.Query()); err != nil {
 		return res, err
 	}
-	if _, _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, formatAny); err != nil {
+	if _, _, err := uploadFormat(r.Header.Get("Content-Type"), campaign.FormatCSV, campaign.FormatXLSX, formatAny); err != nil {
 		return res, err
 	}
 	body, err := a.uploadBody(w, r)
 	if err != nil {
 		return res, err
 	}
-	ctx, release, err := a.beginUpload(r.Context(), campaign.FormatCSV)
+	format, file := detectFormat(&wholeBody{body})
+	ctx, release, err := a.beginUpload(r.Context(), format)
 	if err != nil {
 		return res, err
 	}
@@ -76,7 +78,7 @@ func (a *API) readCodes(w http.ResponseWriter, r *http.Request) (res client.Code
 	var v coupon.View
 	var added coupon.CodesAdded
 	err = a.audited(ctx, "import-codes", "", http.StatusOK, func() (err error) {
-		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, actor(ctx), &wholeBody{body})
+		v, added, err = a.cfg.Templates.ImportCodes(ctx, id, actor(ctx), file)
 		return err
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package coupon
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,14 +28,14 @@ type CodesAdded struct {
 	First, Last string // codes, in the order of the file
 }
 
-// ImportCodes gives the codes of a CSV file to a template, and returns it with what
+// ImportCodes gives the codes of a CSV or .xlsx file to a template, and returns it with what
 // was added. It reads the file in batches of any number, and publishes them with one
 // change at the end. by becomes an author of the template just before that, and cannot
 // approve the codes. A quantity that was approved waits again, by rules.LimitImport.
 //
 // After any error nothing has changed, except for the author if an outage ended the
 // import. The errors are those of rules.CheckImport, CodeBadCodes for the first bad line,
-// and those of the reader.
+// sheet.CodeBadWorkbook, and those of the reader.
 func (c *Catalog) ImportCodes(ctx context.Context, id reward.TemplateID, by string, file io.Reader) (View, CodesAdded, error) {
 	t, err := c.rows.TemplateGet(ctx, id)
 	if err != nil {
@@ -106,20 +107,40 @@ const codeLineMax = 4096
 
 var codeHeader = regexp.MustCompile(`(?i)^(((coupon|voucher|promo|discount|gift)[ _-]?)?codes?|(쿠폰|할인|바우처|상품권)? ?(코드|번호))$`)
 
+// workbookBegins is what .xlsx files begin with.
+const workbookBegins = "PK\x03\x04"
+
 // codeFile reads a CSV file with one code per line, and an optional header, in any
-// encoding of package sheet. It holds one batch of codes.
+// encoding of package sheet, or the first sheet of an .xlsx file. It holds one batch of
+// codes.
 type codeFile struct {
-	text   *sheet.TextReader
-	lines  *bufio.Scanner
-	number int64 // of the latest line, from 1
-	begun  bool  // a line with content was read
+	file   *bufio.Reader
+	text   *sheet.TextReader // of CSV
+	lines  *bufio.Scanner    // of CSV
+	rows   *sheet.Rows       // of .xlsx
+	column int               // of the codes in rows
+	named  bool              // whether column has a header, so that other columns do not matter
+	number int64             // of the latest line, from 1
+	begun  bool              // a line with content was read
 }
 
 func newCodeFile(r io.Reader) *codeFile {
-	text := sheet.NewTextReader(r, "")
-	lines := bufio.NewScanner(text)
-	lines.Buffer(make([]byte, codeLineMax), codeLineMax)
-	return &codeFile{text: text, lines: lines}
+	return &codeFile{file: bufio.NewReader(r)}
+}
+
+// open begins to read the file.
+func (f *codeFile) open() error {
+	if begin, _ := f.file.Peek(len(workbookBegins)); string(begin) != workbookBegins {
+		f.text = sheet.NewTextReader(f.file, "")
+		f.lines = bufio.NewScanner(f.text)
+		f.lines.Buffer(make([]byte, codeLineMax), codeLineMax)
+		return nil
+	}
+	book, err := sheet.ReadWorkbook(f.file)
+	if err == nil {
+		f.rows, err = book.Rows("")
+	}
+	return err
 }
 
 // codeBatch holds codes that differ from each other, with the numbers of their
@@ -132,11 +153,22 @@ type codeBatch struct {
 // next reads at most store.CodesMax codes. No codes means the end of the file. The
 // error of a bad line is CodeBadCodes.
 func (f *codeFile) next() (codeBatch, error) {
+	if f.lines == nil && f.rows == nil {
+		if err := f.open(); err != nil {
+			return codeBatch{}, err
+		}
+	}
 	var b codeBatch
 	seen := make(map[string]bool, store.CodesMax)
-	for len(b.codes) < store.CodesMax && f.lines.Scan() {
-		f.number++
-		code, err := f.code(f.lines.Bytes())
+	for len(b.codes) < store.CodesMax {
+		line, err := f.line()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var code string
+		if err == nil {
+			code, err = f.code(line)
+		}
 		switch {
 		case err != nil:
 			return codeBatch{}, err
@@ -149,12 +181,61 @@ func (f *codeFile) next() (codeBatch, error) {
 		b.codes = append(b.codes, code)
 		b.lines = append(b.lines, f.number)
 	}
-	if err := f.lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return codeBatch{}, badCode(f.number+1, "it has more than %d bytes; the file must have one code per line", codeLineMax)
-	} else if err != nil {
-		return codeBatch{}, err
-	}
 	return b, nil
+}
+
+// line returns the next line, or what the next row has in the column of the codes. At the
+// end it returns io.EOF.
+func (f *codeFile) line() ([]byte, error) {
+	if f.rows != nil {
+		return f.cell()
+	}
+	if f.lines.Scan() {
+		f.number++
+		return f.lines.Bytes(), nil
+	}
+	err := f.lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		return nil, badCode(f.number+1, "it has more than %d bytes; the file must have one code per line", codeLineMax)
+	}
+	return nil, cmp.Or(err, io.EOF)
+}
+
+func (f *codeFile) cell() ([]byte, error) {
+	row, err := f.rows.Next()
+	if err != nil {
+		return nil, err
+	}
+	f.number = row.Number
+	var filled, headers []int
+	for at, cell := range row.Cells {
+		if text := strings.TrimSpace(cell.Text); text != "" || cell.Problem != "" {
+			filled = append(filled, at)
+			if codeHeader.MatchString(text) {
+				headers = append(headers, at)
+			}
+		}
+	}
+	if !f.begun && len(headers) == 1 {
+		f.column, f.named = headers[0], true
+	} else if !f.begun && len(filled) > 0 {
+		f.column = filled[0]
+	}
+	switch {
+	case len(filled) == 0:
+		return nil, nil
+	case row.Hidden:
+		return nil, badCode(f.number, "the row is hidden, by a filter or by hand; show it, or delete it")
+	case !f.named && (len(filled) > 1 || filled[0] != f.column):
+		return nil, badCode(f.number, "codes must be in one column; name it code in the first row, or delete the other columns")
+	case f.column >= len(row.Cells):
+		return nil, nil
+	}
+	cell := row.Cells[f.column]
+	if cell.Problem != "" {
+		return nil, badCode(f.number, "code %s %s", reward.Quote(cell.Text), cell.Problem)
+	}
+	return []byte(cell.Text), nil
 }
 
 // code returns the code of a line, or "" for a line without one.
@@ -162,7 +243,7 @@ func (f *codeFile) code(line []byte) (string, error) {
 	if f.number == 1 {
 		line = bytes.TrimPrefix(line, []byte("\ufeff"))
 	}
-	if bytes.IndexByte(line, 0) >= 0 || !utf8.Valid(line) || f.text.Decoded() && bytes.ContainsRune(line, utf8.RuneError) {
+	if bytes.IndexByte(line, 0) >= 0 || !utf8.Valid(line) || f.text != nil && f.text.Decoded() && bytes.ContainsRune(line, utf8.RuneError) {
 		return "", badCode(f.number, "it is not text in UTF-8, UTF-16 or CP949; save the file as CSV in UTF-8")
 	}
 	code := strings.TrimSpace(string(line))

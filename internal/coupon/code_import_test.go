@@ -11,6 +11,7 @@ import (
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
+	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
 )
 
@@ -169,6 +170,20 @@ func TestImportedCodesWaitForAnotherPerson(t *testing.T) {
 	})
 }
 
+// workbookOf returns an .xlsx file with one sheet of the given rows.
+func workbookOf(t testing.TB, rows ...[]any) string {
+	t.Helper()
+	var file strings.Builder
+	fixture.OK(t, sheet.Write(&file, "codes", func(yield func([]any, error) bool) {
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}))
+	return file.String()
+}
+
 // TestFilesOfCodes checks what files of codes may look like, and that a bad one
 // changes nothing.
 func TestFilesOfCodes(t *testing.T) {
@@ -199,6 +214,8 @@ func TestFilesOfCodes(t *testing.T) {
 			"signs":            {"A-1_b.c:d/e#f+g=h@i*j\nB2", "A-1_b.c:d/e#f+g=h@i*j", 2},
 			"the word":         {"B2\ncode\n", "B2", 2},
 			"longest":          {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
+			"workbook":         {workbookOf(r, []any{"A1"}, []any{"B2"}), "A1", 2},
+			"workbook, column": {workbookOf(r, []any{"이름", "쿠폰 번호"}, []any{"ann", "A1"}, []any{nil, nil}, []any{"bob", int64(42)}), "A1", 2},
 			"batches":          {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
 		} {
 			id := r.create(reward.CouponTemplate{TotalQuantity: 2})
@@ -235,6 +252,10 @@ func TestFilesOfCodes(t *testing.T) {
 			"latin 1":         {"A\nK\xd6LN\n", reward.CodeBadCodes, "line 2: it is not text in UTF-8"},
 			"utf 16, cut":     {"\xff\xfeA\x00\n\x00\x00\xdc\n\x00", reward.CodeBadCodes, "line 2: it is not text in UTF-8"},
 			"a byte of zero":  {"A\nB\x00\n", reward.CodeBadCodes, "line 2: it is not text in UTF-8"},
+			"two columns":     {workbookOf(r, []any{"A", "1"}), reward.CodeBadCodes, "line 1: codes must be in one column; name it code in the first row"},
+			"another column":  {workbookOf(r, []any{"A"}, []any{nil, "B"}), reward.CodeBadCodes, "line 2: codes must be in one column"},
+			"rounded number":  {workbookOf(r, []any{"code"}, []any{1.5e20}), reward.CodeBadCodes, "line 2: code "},
+			"no workbook":     {"PK\x03\x04", sheet.CodeBadWorkbook, "the file is no .xlsx file"},
 			"too few":         {"A\n", reward.CodeCodesExhausted, "the file has 1 codes and template"},
 			"ends too early":  {many(store.CodesMax + 5), "", broken.Error()},
 			"ends at its end": {"A\nB\n", "", broken.Error()},

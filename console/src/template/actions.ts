@@ -62,7 +62,7 @@ export const reject = (c: Template, seen: Seen): Question => ({
 
 export const duplicate = (c: Template): Question => ({
   title: t('drop.duplicateTitle', { name: c.name }), button: t('drop.duplicateButton'), field: { label: t('field.name'), required: true, value: t('drop.copyName', { name: c.name }) },
-  consequences: [t('drop.duplicateEffect'), t('drop.duplicateOpens')],
+  consequences: [t('drop.duplicateEffect'), t('drop.duplicateOpens'), ...(c.importedCodes ? [t('drop.duplicateCodes')] : [])],
   act: async (name) => {
     const made = await read(api.POST('/v1/coupon-templates/{id}/duplicate', { ...at(c), body: { name } }));
     router.go('/coupons/' + made.id);
