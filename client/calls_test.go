@@ -101,6 +101,7 @@ func TestCalls(t *testing.T) {
 				return first(c.FindPromotions(ctx, client.PromotionFilter{Status: "DRAFT", Search: "a%", CreatedBy: "kim", CreatedAfter: tenSharp, Sort: "-name"}))
 			},
 		},
+		{"PaidBefore", "GET /v1/promotions/7/already-paid  ", client.PaidBefore{Targets: 3}, func(c *c) (any, error) { return c.PaidBefore(ctx, "7") }},
 		{"Uploads", "GET /v1/promotions/7/uploads?limit=200  ", [1]client.Upload{{ID: "9"}}, func(c *c) (any, error) { return first(c.Uploads(ctx, "7")) }},
 		{"Payouts", "GET /v1/promotions/7/payouts?code=X&limit=200&state=FAILED  ", [1]client.Payout{{TargetID: "8"}}, func(c *c) (any, error) {
 			return first(c.Payouts(ctx, "7", client.PayoutFilter{State: "FAILED", Code: "X"}))

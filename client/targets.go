@@ -57,6 +57,11 @@ func (c *Client) Uploads(ctx context.Context, id string) iter.Seq2[Upload, error
 	return pages[Upload](ctx, c, []string{"v1", "promotions", id, "uploads"}, nil)
 }
 
+// PaidBefore says which other promotions have paid people of a promotion.
+func (c *Client) PaidBefore(ctx context.Context, id string) (PaidBefore, error) {
+	return get[PaidBefore](ctx, c, "v1", "promotions", id, "already-paid")
+}
+
 // UploadOptions describes an upload.
 type UploadOptions struct {
 	Format     Format // empty: CSV
@@ -160,7 +165,14 @@ type CheckedLine struct {
 	Detail      string   `json:"detail,omitempty"`
 }
 
-// AlreadyPaid says how many people of a file a promotion has paid.
+// PaidBefore names the promotions that paid people of another promotion.
+type PaidBefore struct {
+	Targets    int64         `json:"targets" doc:"That were looked at"`
+	Complete   bool          `json:"complete" doc:"False if the promotion has more targets than that"`
+	Promotions []AlreadyPaid `json:"promotions" nullable:"false" doc:"At most 20"` // most people first
+}
+
+// AlreadyPaid says how many people of a file or of a promotion another promotion has paid.
 type AlreadyPaid struct {
 	PromotionID string `json:"promotionId"`
 	Name        string `json:"name"`

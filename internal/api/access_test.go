@@ -68,7 +68,7 @@ var mayCall = map[string]string{
 	"POST /v1/promotions/{id}/duplicate": "coa", "POST /v1/promotions/{id}/test-payment": "coa", "POST /v1/coupon-templates/{id}/duplicate": "coa",
 	"GET /v1/promotions/{id}/report": "vcoa", "GET /v1/coupon-templates/{id}/report": "vcoa",
 	"GET /v1/promotions/{id}/events": "vcoa", "GET /v1/promotions/{id}/stream": "vcoa",
-	"POST /v1/promotions/{id}/targets": "coa", "POST /v1/targets/check": "coa", "GET /v1/promotions/{id}/uploads": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/refused": "vcoa",
+	"POST /v1/promotions/{id}/targets": "coa", "POST /v1/targets/check": "coa", "GET /v1/promotions/{id}/uploads": "vcoa", "GET /v1/promotions/{id}/already-paid": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/refused": "vcoa",
 	"GET /v1/promotions/{id}/payouts": "vcoa", "GET /v1/promotions/{id}/payouts/{targetId}": "vcoa",
 	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
 	"GET /v1/dead-letters": "vcoa", "GET /v1/dead-letters/{id}": "vcoa", "POST /v1/dead-letters/{id}/replay": "oa",

@@ -62,6 +62,12 @@ func (a *API) addApprovals() {
 		summary: "List uploads",
 		errors:  []string{reward.CodeNotFound},
 	}, a.listUploads)
+	call(a, operation{
+		id: "get-already-paid", method: http.MethodGet, path: path + "/already-paid", tag: "targets", roles: readers,
+		summary:     "Get who was paid before",
+		description: "Which other promotions have paid people of this one. At most its first 10,000 targets count.",
+		errors:      []string{reward.CodeNotFound},
+	}, a.alreadyPaid)
 }
 
 func (a *API) approve(ctx context.Context, in *promotionApproveInput) (*promotionOutput, error) {
@@ -124,6 +130,18 @@ func (a *API) listUploads(ctx context.Context, in *uploadListInput) (*output[lis
 	}
 	show := func(u store.Upload) client.Upload { return uploadOf(u, promotion.Currency) }
 	return pageByID(in.PageInput, cursorUploads, read, show, func(u store.Upload) int64 { return u.ID })
+}
+
+func (a *API) alreadyPaid(ctx context.Context, in *PromotionPath) (*output[client.PaidBefore], error) {
+	found, err := a.cfg.Uploads.AlreadyPaid(ctx, in.id)
+	if err != nil {
+		return nil, err
+	}
+	return &output[client.PaidBefore]{Body: client.PaidBefore{Targets: found.Targets, Complete: found.Complete, Promotions: mapped(found.Promotions, paidBefore)}}, nil
+}
+
+func paidBefore(p campaign.PaidBefore) client.AlreadyPaid {
+	return client.AlreadyPaid{PromotionID: p.PromotionID.String(), Name: p.Name, Count: p.People}
 }
 
 func uploadOf(u store.Upload, currency string) client.Upload {

@@ -257,10 +257,8 @@ func (a *API) readCheck(w http.ResponseWriter, r *http.Request) (client.TargetsC
 		},
 		Header: append([]string{}, found.Header...), Delimiter: found.Delimiter, Encoding: string(found.Encoding), Sheet: found.Sheet, Sheets: found.Sheets,
 		Accepted: res.Accepted, Duplicates: res.Duplicates, Conflicts: res.Conflicts, Rejected: res.Rejected, Amount: int64(res.Amount), Currency: res.Currency,
-		Lines: mapped(res.Lines, checkedLine),
-		AlreadyPaid: mapped(res.AlreadyPaid, func(p campaign.PaidBefore) client.AlreadyPaid {
-			return client.AlreadyPaid{PromotionID: p.PromotionID.String(), Name: p.Name, Count: p.People}
-		}),
+		Lines:       mapped(res.Lines, checkedLine),
+		AlreadyPaid: mapped(res.AlreadyPaid, paidBefore),
 	}, nil
 }
 

@@ -3,24 +3,15 @@ package campaign
 import (
 	"cmp"
 	"context"
-	"errors"
-	"hash/maphash"
 	"io"
-	"maps"
 	"slices"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
-const (
-	// linesShownMax limits the lines of a file that a check shows besides those with errors.
-	linesShownMax = 20
-	// paidShownMax limits the promotions that a check names.
-	paidShownMax = 20
-	// usersPerRead limits the users of one read, which has to end within the time of a viewer.
-	usersPerRead = 500
-)
+// linesShownMax limits the lines of a file that a check shows besides those with errors.
+const linesShownMax = 20
 
 // CheckCommand describes a file of targets of a promotion that need not exist.
 type CheckCommand struct {
@@ -40,13 +31,6 @@ type CheckResult struct {
 	AlreadyPaid []PaidBefore
 }
 
-// PaidBefore says how many people of a file a promotion has paid.
-type PaidBefore struct {
-	PromotionID reward.PromotionID
-	Name        string
-	People      int64
-}
-
 // Check reads a file to its end and saves nothing. If no columns are given, those count
 // that the header suggests.
 func (u *Uploads) Check(ctx context.Context, cmd CheckCommand) (CheckResult, error) {
@@ -60,12 +44,12 @@ func (u *Uploads) Check(ctx context.Context, cmd CheckCommand) (CheckResult, err
 	reader.shownMax = linesShownMax
 	c := check{
 		rehearsal: newRehearsal(nil, store.PromotionView{Promotion: cmd.Promotion}, u.cfg.DryRunTargetsMax),
-		from:      u.cfg.Rows, people: make(map[uint64]struct{}), paid: make(map[reward.PromotionID]int64),
+		before:    newPaidCount(u.cfg.Rows),
 	}
 	if err := pump(ctx, reader, c.handle); err != nil {
 		return CheckResult{}, err
 	}
-	paid, err := c.alreadyPaid(ctx)
+	paid, err := c.before.promotions(ctx)
 	if err != nil {
 		return CheckResult{}, err
 	}
@@ -90,49 +74,16 @@ func withErrors(shown []ShownLine, errs []store.LineError) []ShownLine {
 // check is a rehearsal that also counts who was paid before.
 type check struct {
 	*rehearsal
-	from   uploadRows
-	people map[uint64]struct{} // fingerprints of those who were counted
-	paid   map[reward.PromotionID]int64
+	before *paidCount
 }
 
 func (c *check) handle(ctx context.Context, b targetBatch) error {
 	if err := c.rehearsal.handle(ctx, b); err != nil {
 		return err
 	}
-	var users []string
-	for _, r := range b.rows {
-		print := maphash.String(c.seed, r.UserID)
-		if _, counted := c.people[print]; !counted {
-			c.people[print] = struct{}{}
-			users = append(users, r.UserID)
-		}
+	users := make([]string, len(b.rows))
+	for i := range b.rows {
+		users[i] = b.rows[i].UserID
 	}
-	for some := range slices.Chunk(users, usersPerRead) {
-		paid, err := c.from.PromotionsPaid(store.ForViewer(ctx), some)
-		if err != nil {
-			return err
-		}
-		for id, n := range paid {
-			c.paid[id] += n
-		}
-	}
-	return nil
-}
-
-func (c *check) alreadyPaid(ctx context.Context) ([]PaidBefore, error) {
-	ids := slices.SortedFunc(maps.Keys(c.paid), func(a, b reward.PromotionID) int {
-		return cmp.Or(cmp.Compare(c.paid[b], c.paid[a]), cmp.Compare(b, a))
-	})
-	var out []PaidBefore
-	for _, id := range ids[:min(len(ids), paidShownMax)] {
-		view, err := c.from.PromotionGet(store.ForViewer(ctx), id)
-		if e, ok := errors.AsType[*reward.Error](err); ok && e.Code == reward.CodeNotFound {
-			continue // it was deleted meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, PaidBefore{PromotionID: id, Name: view.Name, People: c.paid[id]})
-	}
-	return out, nil
+	return c.before.add(ctx, users)
 }

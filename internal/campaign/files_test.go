@@ -194,6 +194,31 @@ func TestExportIsReadBack(t *testing.T) {
 	}
 }
 
+func TestAlreadyPaid(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		targets reward.TargetID
+		want    PaidOf
+	}{
+		{"ByOthers", 1200, PaidOf{Targets: 1200, Complete: true, Promotions: []PaidBefore{{PromotionID: 8, Name: "November bonus", People: 2}}}},
+		{"OfNobody", 0, PaidOf{Complete: true}},
+		{"OfTheFirst10000", 10_001, PaidOf{Targets: 10_000, Promotions: []PaidBefore{{PromotionID: 8, Name: "November bonus", People: 2}}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			rows := newFakeUploadRows(reward.Promotion{ID: 7, Type: reward.Point})
+			rows.other = reward.Promotion{ID: 8, Name: "November bonus"}
+			for id := range tc.targets {
+				rows.rows[id] = store.NewPayout{TargetID: id, UserID: fmt.Sprintf("u%d", id/2)} // everybody twice
+			}
+			rows.paid = map[string][]reward.PromotionID{"u0": {8, 9}, "u300": {7, 8}, "u5000": {8}}
+			got := fixture.Must(rows.uploads().AlreadyPaid(t.Context(), 7))(t)
+			fixture.Equal(t, tc.want, got)
+		})
+	}
+}
+
 func TestCheckOfAFile(t *testing.T) {
 	t.Parallel()
 	var file strings.Builder

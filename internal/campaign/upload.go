@@ -49,6 +49,7 @@ type uploadRows interface {
 	Clock(ctx context.Context) (time.Time, error)
 	PromotionGet(ctx context.Context, id reward.PromotionID) (store.PromotionView, error)
 	PayoutGetMany(ctx context.Context, ids []store.PayoutID) ([]reward.Payout, error)
+	PayoutList(ctx context.Context, p store.PayoutListParams) ([]reward.Payout, error)
 	PromotionsPaid(ctx context.Context, users []string) (map[reward.PromotionID]int64, error)
 }
 

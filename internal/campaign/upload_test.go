@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,7 @@ import (
 type fakeUploadRows struct {
 	mu     sync.Mutex // protects the fields below
 	view   store.PromotionView
+	other  reward.Promotion
 	rows   map[reward.TargetID]store.NewPayout
 	saves  int
 	failAt int // the save (from 1) that fails; 0 means none
@@ -52,6 +55,9 @@ func (f *fakeUploadRows) uploads() *Uploads {
 }
 
 func (f *fakeUploadRows) PromotionGet(_ context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	if id == f.other.ID && id != 0 {
+		return store.PromotionView{Promotion: f.other}, nil
+	}
 	if id != f.view.ID {
 		return store.PromotionView{}, reward.NewError(reward.KindNotFound, reward.CodeNotFound, "no promotion %s", id)
 	}
@@ -66,6 +72,18 @@ func (f *fakeUploadRows) PromotionsPaid(_ context.Context, users []string) (map[
 		}
 	}
 	return paid, nil
+}
+
+func (f *fakeUploadRows) PayoutList(_ context.Context, p store.PayoutListParams) ([]reward.Payout, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []reward.Payout
+	for _, id := range slices.Sorted(maps.Keys(f.rows)) {
+		if (p.After == nil || id > *p.After) && len(out) < p.Limit {
+			out = append(out, reward.Payout{TargetID: id, UserID: f.rows[id].UserID})
+		}
+	}
+	return out, nil
 }
 
 func (f *fakeUploadRows) PayoutGetMany(_ context.Context, ids []store.PayoutID) ([]reward.Payout, error) {

@@ -2,12 +2,11 @@
 
 import { api, approveSeen, Keys, read, type Payout, type Promotion } from '../lib/api';
 import { minor, unitsOf, whole } from '../lib/form';
-import { capital, duration, money, moment } from '../lib/format';
+import { capital, duration, money, moment, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
 import { router } from '../lib/router.svelte';
 import type { Needed } from '../lib/session.svelte';
 import type { Question } from '../ui/Ask.svelte';
-import { paidBefore } from './targets.svelte';
 
 export interface PromotionAction {
   label: string;
@@ -66,11 +65,20 @@ async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
 const typedFrom = 1_000_000;
 const rowsShown = 3;
 
+/** paidBefore names the promotions that paid people of this one, with how many. */
+export async function paidBefore(id: string): Promise<string[]> {
+  const found = await read(api.GET('/v1/promotions/{id}/already-paid', { params: { path: { id } } }));
+  const names = found.promotions.map((x) => t('campaign.paidIn', { n: x.count, name: plain(x.name) || x.promotionId }));
+  return names.length && !found.complete ? [...names, t('campaign.paidOfFirst', { n: found.targets })] : names;
+}
+
 /** start asks in proportion to the sum: with who is paid what, for how long, and who was paid before. */
 export async function start(p: Promotion, seen: Seen): Promise<Question> {
-  const { items } = (await read(api.GET('/v1/promotions/{id}/payouts', { params: { path: { id: p.id }, query: { limit: rowsShown } } }))) as { items: Payout[] };
+  const [{ items }, before] = await Promise.all([
+    read(api.GET('/v1/promotions/{id}/payouts', { params: { path: { id: p.id }, query: { limit: rowsShown } } })) as Promise<{ items: Payout[] }>,
+    paidBefore(p.id),
+  ]);
   const people = items.map((r) => `${r.userId || r.targetId}: ${money(r.amount, p.currency)}`);
-  const before = paidBefore(p.id).map((x) => t('campaign.paidIn', { n: x.count, name: x.name }));
   const facts = [
     { label: t('campaign.howLong'), text: p.ratePerSecond ? t('campaign.about', { duration: duration(p.totalCount / p.ratePerSecond) }) : t('campaign.noRate') },
     { label: t('field.budget'), text: p.maxAmount ? money(p.maxAmount, p.currency) : t('common.none') },

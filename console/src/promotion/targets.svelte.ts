@@ -25,10 +25,6 @@ const types: Record<string, string> = {
   ndjson: 'application/x-ndjson', jsonl: 'application/x-ndjson',
 };
 
-// Who was paid before by which promotion, as the check of the file of a promotion said in this tab.
-const before = new Map<string, Check['alreadyPaid']>();
-export const paidBefore = (promotion: string): Check['alreadyPaid'] => before.get(promotion) ?? [];
-
 /** letters names a column as spreadsheets do: A is the first one. */
 const letters = (at: number): string => (at < 26 ? '' : letters(Math.floor(at / 26) - 1)) + String.fromCharCode(65 + (at % 26));
 
@@ -191,7 +187,6 @@ export class TargetFile {
       const added = await upload<Result>(path + parameters(this.#shownQuery), this.file, this.#type, (n) => (this.share = n));
       const lines = this.correctedLines;
       const more = lines.length ? await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}) : undefined;
-      before.set(promotion, this.found?.alreadyPaid ?? []);
       return { accepted: added.accepted + (more?.accepted ?? 0), amount: added.amount + (more?.amount ?? 0) };
     } finally {
       this.busy = '';
