@@ -110,6 +110,7 @@ type HistoryPayout struct {
 	PromotionName   string    `json:"promotionName"` // empty while only Kafka records name the promotion
 	PromotionStatus string    `json:"promotionStatus" enum:"DRAFT,RUNNING,PAUSED,COMPLETED,CANCELLED"`
 	PauseReason     string    `json:"pauseReason,omitempty"`
+	PauseCause      string    `json:"pauseCause,omitempty" doc:"person, rejected, budget, failures, approval, ended, canary, outcomes, books or provider"`
 	PausedBy        string    `json:"pausedBy,omitempty"` // empty: nobody, or Largesse
 	TargetID        string    `json:"targetId"`
 	Amount          int64     `json:"amount" maximum:"1000000000000000"` // minor units

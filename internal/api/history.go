@@ -24,7 +24,7 @@ const historyPayoutsMax = store.BatchMax
 func historyPayoutFor(ctx context.Context, p store.UserPayout, of reward.Promotion) client.HistoryPayout {
 	return client.HistoryPayout{
 		PromotionID: p.PromotionID.String(), PromotionName: of.Name, PromotionStatus: string(of.Status),
-		PauseReason: of.PauseReason, TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: of.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
+		PauseReason: of.PauseReason, PauseCause: reward.PauseCause(&of), TargetID: p.TargetID.String(), Amount: int64(p.Amount), Currency: of.Currency, VoucherCode: codeFor(ctx, p.VoucherCode),
 		State: p.State.String(), AttemptCount: int64(p.Attempts), TransactionKey: p.TransactionKey, ErrorCode: p.ErrorCode,
 		ErrorMessage: p.ErrorMessage, UpdatedAt: p.UpdatedAt.UTC(), Log: attemptsOf(p.Answers),
 		MayBePaid: rules.MayBePaid(p.Row), PausedBy: of.PausedBy,

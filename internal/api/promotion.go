@@ -57,7 +57,7 @@ func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),
-		PausedBy: v.PausedBy, PausedAt: timeOf(v.PausedAt), PauseReason: v.PauseReason, CancelledBy: v.CancelledBy, CancelledAt: timeOf(v.CancelledAt), ETASeconds: a.rates.seconds(v, time.Now()),
+		PausedBy: v.PausedBy, PausedAt: timeOf(v.PausedAt), PauseReason: v.PauseReason, PauseCause: reward.PauseCause(&v.Promotion), CancelledBy: v.CancelledBy, CancelledAt: timeOf(v.CancelledAt), ETASeconds: a.rates.seconds(v, time.Now()),
 		CreatedAt: v.CreatedAt.UTC(), StartedAt: timeOf(v.StartedAt), FinishedAt: timeOf(v.FinishedAt), ArchivedAt: timeOf(v.ArchivedAt),
 	}
 	if v.Status == reward.Paused {

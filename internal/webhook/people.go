@@ -90,13 +90,13 @@ func (w *words) promotion(event string, p *PromotionData) note {
 		}
 		return n
 	}
-	n.add(w.reason, p.PauseReason)
+	n.add(w.reason, cmp.Or(w.causes[reward.PauseCause(&reward.Promotion{Status: reward.PromotionStatus(p.Status), PausedBy: p.PausedBy, PauseReason: p.PauseReason})], p.PauseReason))
 	if worth > 0 {
 		n.add(w.paid, fmt.Sprintf(w.partOf, paid.In(p.Currency), worth.In(p.Currency)))
 	}
 	n.add(w.people, fmt.Sprintf(w.partOf, number(p.Counts[reward.Succeeded.JSONName()]), number(p.TotalCount)))
 	if failed := p.Counts[reward.Failed.JSONName()]; failed > 0 {
-		n.add(w.refused, number(failed))
+		n.add(w.failed, number(failed))
 	}
 	n.add(w.finishedAt, moment(p.FinishedAt))
 	return n

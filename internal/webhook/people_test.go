@@ -38,7 +38,7 @@ func TestWhatPeopleRead(t *testing.T) {
 	moment := at.Local().Format("2006-01-02 15:04 (UTC-07:00)")
 	spring := PromotionData{
 		ID: "7", Name: "Spring", Type: "POINT", TotalCount: 3000, AmountTotal: 1_500_000, AmountSucceeded: 500_000, Currency: "KRW", StartsAt: at, CreatedBy: "marta",
-		Counts: map[string]int64{"succeeded": 1000, "failed": 40}, PauseReason: "the canary\n is bad", ApprovedCount: 2000, ApprovedAmount: 1_000_000,
+		Counts: map[string]int64{"succeeded": 1000, "failed": 40}, Status: "PAUSED", PauseReason: "the canary is bad:\n 6 of the first 10 failed", ApprovedCount: 2000, ApprovedAmount: 1_000_000,
 	}
 	finished := spring
 	finished.PauseReason, finished.FinishedAt = "", at
@@ -50,9 +50,11 @@ func TestWhatPeopleRead(t *testing.T) {
 	}{
 		{"promotion.approval_needed", "", spring, "Approval needed: Spring\n\nAmount: 1,500,000 KRW\nPeople: 3,000\nStarts: " + moment +
 			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
-		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: the canary is bad\n지급됨: 1,500,000 KRW 중 500,000 KRW\n인원: 3,000 중 1,000\n" +
-			"거절됨: 40\n\n콘솔에서 열기: https://rewards.example/#/promotions/7\n"},
-		{"promotion.completed", "en", finished, "Finished: Spring\n\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\nRefused: 40\nFinished: " + moment +
+		{"promotion.paused", "en", spring, "Paused by Largesse: Spring\n\nReason: the canary is bad: 6 of the first 10 failed\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\n" +
+			"Failed: 40\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
+		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000 KRW 중 500,000 KRW\n인원: 3,000 중 1,000\n" +
+			"실패: 40\n\n콘솔에서 열기: https://rewards.example/#/promotions/7\n"},
+		{"promotion.completed", "en", finished, "Finished: Spring\n\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\nFailed: 40\nEnded at: " + moment +
 			"\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
 		{"balance.breach", "en", PromotionData{ID: "8"}, "The books do not balance: 8\n\nPeople: 0 of 0\n\nOpen in the console: https://rewards.example/#/promotions/8\n"},
 		{"coupon.sold_out", "en", drop, "Sold out: Drop\n\nCoupons: 10,000\nOpened: " + moment + "\n\nOpen in the console: https://rewards.example/#/coupons/42\n"},
