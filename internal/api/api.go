@@ -51,6 +51,9 @@ type Config struct {
 	Issuing          Issuing
 	Watch            WatchFunc
 	CouponReconciler CouponReconciler
+	// Texts returns the texts of the console in a language by their keys, for files of
+	// reports.
+	Texts func(language string) map[string]string
 	// Streams is the part of the work queue that the API shows.
 	Streams Streams
 	// StreamNames returns the Redis key and the consumer group of a stream. Nil

@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/goleak"
 
+	"github.com/largesse/largesse/console"
 	"github.com/largesse/largesse/internal/books"
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/campaign"
@@ -73,6 +74,7 @@ func newBundle(t *testing.T, edit ...func(*Config)) *bundle {
 	ids := service.NewIDs()
 	hint := func(reward.PromotionID) {}
 	cfg := Config{
+		Texts: console.Texts,
 		Uploads: campaign.NewUploads(campaign.UploadsConfig{
 			Rows: s, Saver: saver{s}, IDs: ids, Hint: hint,
 		}),

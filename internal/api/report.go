@@ -37,6 +37,8 @@ const firstMinutesLast = 10 * time.Minute
 type ReportQuery struct {
 	Format string `query:"format" enum:"json,csv,xlsx" doc:"Absent: as Accept says"`
 	Zone   string `query:"zone" maxLength:"100" doc:"Of days, as in the time zone database; absent: UTC" example:"Asia/Seoul"`
+	// Language is that of a file.
+	Language string `query:"language" enum:"en,ko" default:"en" doc:"Of a CSV or .xlsx file, which in English has the codes of the API"`
 }
 
 // zone returns the zone of the days.
@@ -60,7 +62,7 @@ var lineColumns = []string{"section", "item", "count", "amount", "currency", "de
 
 // addReport adds an operation that answers with a report as JSON, or as lines of a file.
 func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, read func(context.Context, *I) (*output[R], error),
-	lines func(R) (currency string, all []line),
+	lines func(R, *words) (currency string, all []line),
 ) {
 	op.middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		kind := preferred(ctx.Header("Accept"), csvType, sheet.MediaType)
@@ -74,9 +76,13 @@ func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, re
 		r, w := humago.Unwrap(ctx)
 		in := from(r)
 		var out *output[R]
-		err := onlyQuery(r.URL.Query(), "format", "zone")
+		err := onlyQuery(r.URL.Query(), "format", "zone", "language")
 		if p, ok := any(in).(pathInput); ok && err == nil {
 			err = p.parsePath(r.Context())
+		}
+		var language string
+		if err == nil {
+			language, err = eitherOf(r.URL.Query(), "language", "en", "ko")
 		}
 		if err == nil {
 			err = a.read(r.Context(), func(ctx context.Context) (err error) {
@@ -88,16 +94,21 @@ func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, re
 			a.Fail(w, r, err)
 			return
 		}
-		currency, all := lines(out.Body)
+		words, err := a.wordsOf(language, ctx.Query("zone"))
+		if err != nil { // read has accepted the zone
+			a.Fail(w, r, err)
+			return
+		}
+		currency, all := lines(out.Body, words)
 		name := "report-" + r.PathValue("id")
 		if kind == csvType {
-			file := web.NewCSV(w, name+".csv", lineColumns...)
+			file := web.NewCSV(w, name+".csv", mapped(lineColumns, words.say)...)
 			a.EndCSV(file, r, file.Page(mapped(all, func(l line) []string { return l.texts(currency) })))
 			return
 		}
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.xlsx"`)
-		if err := sheet.Write(w, "Report", cellsOf(all, currency)); err != nil {
+		if err := sheet.Write(w, words.say("Report"), cellsOf(mapped(lineColumns, words.say), all, currency)); err != nil {
 			panic(http.ErrAbortHandler) // the caller must see that rows are missing
 		}
 	}}
@@ -134,10 +145,10 @@ func (l line) texts(currency string) []string {
 	return row
 }
 
-// cellsOf returns lines as rows of a sheet, with numbers as numbers.
-func cellsOf(all []line, currency string) iter.Seq2[[]any, error] {
+// cellsOf returns a header and lines as rows of a sheet, with numbers as numbers.
+func cellsOf(header []string, all []line, currency string) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
-		if !yield(cells(lineColumns), nil) {
+		if !yield(cells(header), nil) {
 			return
 		}
 		for _, l := range all {
@@ -348,30 +359,30 @@ func amountsOf(c *reward.Counts) client.Amounts {
 }
 
 // promotionLines returns a report as lines of a file.
-func promotionLines(r *client.PromotionReport) (currency string, all []line) {
+func promotionLines(r *client.PromotionReport, w *words) (currency string, all []line) {
 	p := r.Promotion
 	add := func(section, item, detail string) {
 		if detail != "" {
-			all = append(all, line{section: section, item: item, detail: detail})
+			all = append(all, line{section: w.say(section), item: w.say(item), detail: detail})
 		}
 	}
 	sum := func(section, item string, count, amount int64) {
-		all = append(all, line{section: section, item: item, count: &count, amount: new(reward.Amount(amount))})
+		all = append(all, line{section: w.say(section), item: w.say(item), count: &count, amount: new(reward.Amount(amount))})
 	}
 	add("promotion", "id", p.ID)
 	add("promotion", "name", p.Name)
-	add("promotion", "type", p.Type)
-	add("promotion", "status", p.Status)
+	add("promotion", "type", w.code("kind", p.Type))
+	add("promotion", "status", w.code("state", p.Status))
 	for _, moment := range []struct {
 		item string
 		at   *time.Time
 	}{{"report", &r.At}, {"created", &p.CreatedAt}, {"started", p.StartedAt}, {"finished", p.FinishedAt}, {"paused", p.PausedAt}, {"cancelled", p.CancelledAt}, {"ends", p.EndsAt}} {
 		if moment.at != nil {
-			add("times", moment.item, moment.at.Format(time.RFC3339))
+			add("times", moment.item, w.moment(*moment.at))
 		}
 	}
 	if r.RunSeconds != nil {
-		add("times", "run", (time.Duration(*r.RunSeconds) * time.Second).String())
+		add("times", "run", w.duration(time.Duration(*r.RunSeconds)*time.Second))
 	}
 	sum("totals", "targets", p.TotalCount, p.AmountTotal)
 	counts, amounts := p.Counts, r.Amounts
@@ -381,16 +392,16 @@ func promotionLines(r *client.PromotionReport) (currency string, all []line) {
 	sum("totals", "cancelled", counts.Cancelled, amounts.Cancelled)
 	sum("totals", "remaining", counts.Ready+counts.Queued+counts.Retrying, amounts.Ready+amounts.Queued+amounts.Retrying)
 	if p.MaxAmount > 0 {
-		all = append(all, line{section: "totals", item: "budget", amount: new(reward.Amount(p.MaxAmount))})
+		all = append(all, line{section: w.say("totals"), item: w.say("budget"), amount: new(reward.Amount(p.MaxAmount))})
 	}
 	for _, e := range r.Errors {
-		all = append(all, line{section: "errors", item: e.Code, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: e.Example})
+		all = append(all, line{section: w.say("errors"), item: e.Code, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: cmp.Or(w.codes["answer."+e.Code], e.Example)})
 	}
 	for _, d := range r.Days {
-		sum("paid by day ("+r.Zone+")", d.Date, d.Succeeded, d.Amount)
+		sum(w.say("paid by day")+" ("+r.Zone+")", d.Date, d.Succeeded, d.Amount)
 	}
 	if r.Undated != (client.ReportSum{}) {
-		sum("paid by day ("+r.Zone+")", "other", r.Undated.Count, r.Undated.Amount)
+		sum(w.say("paid by day")+" ("+r.Zone+")", "other", r.Undated.Count, r.Undated.Amount)
 	}
 	number := func(item string, value *float64) {
 		if value != nil {
@@ -399,21 +410,21 @@ func promotionLines(r *client.PromotionReport) (currency string, all []line) {
 	}
 	number("payouts per second", r.MeanPerSecond)
 	if r.Peak != nil {
-		number(fmt.Sprintf("payouts per second, best %d s", r.Peak.StepSeconds), &r.Peak.PerSecond)
+		number(fmt.Sprintf(w.say("payouts per second, best %d s"), r.Peak.StepSeconds), &r.Peak.PerSecond)
 	}
 	number("provider, median in ms", r.P50Millis)
 	number("provider, 95 % below, in ms", r.P95Millis)
 	number("provider, 99 % below, in ms", r.P99Millis)
 	if p.ApprovedBy != "" {
-		all = append(all, line{section: "approval", item: p.ApprovedBy, count: p.ApprovedCount, amount: (*reward.Amount)(p.ApprovedAmount)})
+		all = append(all, line{section: w.say("approval"), item: p.ApprovedBy, count: p.ApprovedCount, amount: (*reward.Amount)(p.ApprovedAmount)})
 	}
 	add("notes", "", p.Notes)
-	return p.Currency, append(all, actionLines(r.Actions)...)
+	return p.Currency, append(all, actionLines(r.Actions, w)...)
 }
 
-func actionLines(actions []client.ReportAction) []line {
+func actionLines(actions []client.ReportAction, w *words) []line {
 	return mapped(actions, func(a client.ReportAction) line {
-		return line{section: "actions", item: a.At.Format(time.RFC3339), detail: a.Actor + ": " + a.Action}
+		return line{section: w.say("actions"), item: w.moment(a.At), detail: a.Actor + ": " + w.code("audit", a.Action)}
 	})
 }
 
@@ -527,12 +538,14 @@ func firstMinutes(hours []store.TemplatePoint, read func(store.TimelineSpan) ([]
 }
 
 // templateLines returns a report as lines of a file. It has no amounts.
-func templateLines(r *client.TemplateReport) (currency string, all []line) {
+func templateLines(r *client.TemplateReport, w *words) (currency string, all []line) {
 	t := r.Template
 	add := func(section, item, detail string) {
-		all = append(all, line{section: section, item: item, detail: detail})
+		all = append(all, line{section: w.say(section), item: w.say(item), detail: detail})
 	}
-	count := func(section, item string, n int64) { all = append(all, line{section: section, item: item, count: &n}) }
+	count := func(section, item string, n int64) {
+		all = append(all, line{section: w.say(section), item: w.say(item), count: &n})
+	}
 	add("template", "id", t.ID)
 	add("template", "name", t.Name)
 	for _, moment := range []struct {
@@ -540,11 +553,11 @@ func templateLines(r *client.TemplateReport) (currency string, all []line) {
 		at   *time.Time
 	}{{"report", &r.At}, {"created", &t.CreatedAt}, {"opens", t.OpensAt}, {"closes", t.ClosesAt}} {
 		if moment.at != nil {
-			add("times", moment.item, moment.at.Format(time.RFC3339))
+			add("times", moment.item, w.moment(*moment.at))
 		}
 	}
 	if r.SoldOutSeconds != nil {
-		add("times", "sold out after", (time.Duration(*r.SoldOutSeconds) * time.Second).String())
+		add("times", "sold out after", w.duration(time.Duration(*r.SoldOutSeconds)*time.Second))
 	}
 	count("totals", "quantity", t.TotalQuantity)
 	if t.AwaitingQuantity > 0 {
@@ -555,52 +568,52 @@ func templateLines(r *client.TemplateReport) (currency string, all []line) {
 	count("totals", "cancelled", r.Cancelled)
 	count("totals", "left", t.Counters.Stock)
 	count("totals", "waiting", t.Counters.Waiting)
-	all = append(all, couponLines(r.Coupons)...)
+	all = append(all, couponLines(r.Coupons, w)...)
 	count("requests", "answered", r.Asked)
 	count("requests", "refused", r.Refused)
 	if r.WaitingPeak != nil {
 		count("requests", "most people in line", int64(r.WaitingPeak.Waiting))
 	}
 	for _, p := range r.Rejections {
-		count("admitted requests without a coupon", p.Reason, p.Count)
+		count("admitted requests without a coupon", w.code("refusal", p.Reason), p.Count)
 	}
 	for _, p := range r.Refusals {
-		until := "now"
+		until := w.say("now")
 		if p.Until != nil {
-			until = p.Until.Format(time.RFC3339)
+			until = w.moment(*p.Until)
 		}
-		add("refusals", p.Reason, p.Since.Format(time.RFC3339)+" to "+until)
+		add("refusals", w.code("refusal", p.Reason), fmt.Sprintf(w.say("%s to %s"), w.moment(p.Since), until))
 	}
 	for _, s := range r.FirstMinutes {
 		all = append(all, line{
-			section: "issued in the first minutes", item: s.At.Format(time.RFC3339), count: &s.Issued,
-			detail: fmt.Sprintf("in %d s, of %d requests, %d refused", s.StepSeconds, s.Asked, s.Refused),
+			section: w.say("issued in the first minutes"), item: w.moment(s.At), count: &s.Issued,
+			detail: fmt.Sprintf(w.say("in %d s, of %d requests, %d refused"), s.StepSeconds, s.Asked, s.Refused),
 		})
 	}
 	if r.Peak != nil {
-		count("speed", fmt.Sprintf("most coupons in %d s", r.Peak.StepSeconds), r.Peak.Count)
+		count("speed", fmt.Sprintf(w.say("most coupons in %d s"), r.Peak.StepSeconds), r.Peak.Count)
 	}
-	days := " by day (" + r.Zone + ")"
+	zone := " (" + r.Zone + ")"
 	for _, d := range r.Days {
-		count("issued"+days, d.Date, d.Issued)
+		count(w.say("issued by day")+zone, d.Date, d.Issued)
 	}
 	if r.UndatedIssued > 0 {
-		count("issued"+days, "other", r.UndatedIssued)
+		count(w.say("issued by day")+zone, "other", r.UndatedIssued)
 	}
 	for _, d := range r.Days {
-		count("requests"+days, d.Date, d.Asked)
+		count(w.say("requests by day")+zone, d.Date, d.Asked)
 	}
 	for _, d := range r.Days {
-		count("refused"+days, d.Date, d.Refused)
+		count(w.say("refused by day")+zone, d.Date, d.Refused)
 	}
 	if t.Notes != "" {
 		add("notes", "", t.Notes)
 	}
-	return "", append(all, actionLines(r.Actions)...)
+	return "", append(all, actionLines(r.Actions, w)...)
 }
 
 // couponLines returns the coupons by status as lines of a file.
-func couponLines(n *client.CouponCounts) (all []line) {
+func couponLines(n *client.CouponCounts, w *words) (all []line) {
 	if n == nil {
 		return nil
 	}
@@ -609,7 +622,7 @@ func couponLines(n *client.CouponCounts) (all []line) {
 		count *int64
 	}{{"not used", n.Unused}, {"used", &n.Used}, {"expired", &n.Expired}, {"held, not confirmed yet", &n.Held}, {"cancelled, because nobody confirmed them", n.HoldsExpired}} {
 		if c.count != nil {
-			all = append(all, line{section: "coupons", item: c.item, count: c.count})
+			all = append(all, line{section: w.say("coupons"), item: w.say(c.item), count: c.count})
 		}
 	}
 	return all

@@ -3,7 +3,10 @@ package api
 import (
 	"archive/zip"
 	"bytes"
+	"maps"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +71,16 @@ func TestPromotionReport(t *testing.T) {
 			t.Errorf("the CSV has no %q:\n%s", want, a.body)
 		}
 	}
-	x := b.json(t, "GET", "/v1/promotions/7/report?format=xlsx", "")
+	korean := b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=ko&zone=Asia/Seoul", "").body
+	for _, want := range []string{
+		"구분,항목,건수,금액,통화,내용\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (Asia/Seoul)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
+	} {
+		if !strings.Contains(korean, want) {
+			t.Errorf("the CSV in Korean has no %q:\n%s", want, korean)
+		}
+	}
+	b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=fr", "").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	x := b.json(t, "GET", "/v1/promotions/7/report?format=xlsx&language=ko", "")
 	z := fixture.Must(zip.NewReader(bytes.NewReader([]byte(x.body)), int64(len(x.body))))(t)
 	if len(z.File) == 0 || !strings.Contains(x.header.Get("Content-Disposition"), "report-7.xlsx") {
 		t.Errorf("%v", x.header)
@@ -79,6 +91,26 @@ func TestPromotionReport(t *testing.T) {
 	b.json(t, "GET", "/v1/promotions/9/report?format=csv", "").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
 	b.create(t, `{"id":8,"name":"draft","type":"POINT"}`)
 	b.json(t, "GET", "/v1/promotions/8/report", "").want(t, http.StatusOK)
+}
+
+// TestReportsInKorean checks that every text of a report file is there in Korean, and that
+// there are no others.
+func TestReportsInKorean(t *testing.T) {
+	t.Parallel()
+	source := string(fixture.Must(os.ReadFile("report.go"))(t))
+	said := regexp.MustCompile(`(?:\bsay|\badd|\bsum|\bcount|\bnumber)\("([^"]+)"(?:, "([^"]+)")?`)
+	listed := regexp.MustCompile(`\{"([a-z ,]+)", &?[a-zA-Z]+\.[A-Za-z]+\}`)
+	found := map[string]bool{}
+	for _, m := range append(said.FindAllStringSubmatch(source, -1), listed.FindAllStringSubmatch(source, -1)...) {
+		for _, text := range m[1:] {
+			found[text] = text != ""
+		}
+	}
+	for _, name := range append([]string{"other"}, lineColumns...) {
+		found[name] = true
+	}
+	delete(found, "")
+	fixture.Equal(t, slices.Sorted(maps.Keys(koreanReport)), slices.Sorted(maps.Keys(found)))
 }
 
 func TestTemplateReport(t *testing.T) {

@@ -660,7 +660,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	}
 	handler := api.New(api.Config{
 		TrustedProxies: proxies, HeldMost: min(e.cfg.HTTP.MaxHeldAnswers, max(parts.APIConnections(e.cfg, parts.OpenFilesMax())*4/5, 1)),
-		Pages:    pages,
+		Pages: pages, Texts: console.Texts,
 		Verifier: verifier, IDs: ids,
 		WebhookAllowPrivate: e.cfg.Webhook.AllowPrivate, SlackSet: e.cfg.Notify.SlackURL != "", MailSet: e.cfg.Notify.SMTPURL != "",
 		CallerLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimit)), UserLimits: auth.NewLimits(float64(e.cfg.HTTP.RateLimitPerUser)),

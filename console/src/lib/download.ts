@@ -9,5 +9,6 @@ import { session } from './session.svelte';
 export async function download(path: string, type: string, name: string): Promise<void> {
   const answer = await fetch(base + path, { headers: { ...session.header, Accept: type } });
   if (!answer.ok) throw await problemOf(answer);
-  saveFile(name, await answer.blob());
+  const file = await answer.blob();
+  saveFile(name, type === 'text/csv' ? new Blob(['\ufeff', file], { type }) : file); // with the mark, Excel reads UTF-8
 }

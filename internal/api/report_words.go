@@ -1,0 +1,66 @@
+package api
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// words are what a report file says in a language.
+type words struct {
+	zone  *time.Location
+	texts map[string]string // by the English ones; nil in English
+	codes map[string]string // as the console has them, by group and code
+}
+
+// wordsOf returns the words of a language, English without one, with times in a zone.
+func (a *API) wordsOf(language, zone string) (*words, error) {
+	at, err := time.LoadLocation(zone)
+	w := &words{zone: at}
+	if language == "ko" {
+		w.texts, w.codes = koreanReport, a.cfg.Texts(language)
+	}
+	return w, err
+}
+
+// say returns a text of a report.
+func (w *words) say(text string) string { return cmp.Or(w.texts[text], text) }
+
+// code returns a code as the console shows it, or the code itself.
+func (w *words) code(group, code string) string { return cmp.Or(w.codes[group+"."+code], code) }
+
+// moment returns a time in the zone of the report.
+func (w *words) moment(at time.Time) string {
+	if w.texts != nil {
+		return at.In(w.zone).Format(time.DateTime)
+	}
+	return at.In(w.zone).Format(time.RFC3339)
+}
+
+func (w *words) duration(d time.Duration) string {
+	if w.texts == nil {
+		return d.String()
+	}
+	return strings.NewReplacer("h", "시간 ", "m", "분 ", "s", "초").Replace(d.Truncate(time.Second).String())
+}
+
+// koreanReport has every text that promotionLines and templateLines say.
+var koreanReport = map[string]string{
+	"section": "구분", "item": "항목", "count": "건수", "amount": "금액", "currency": "통화", "detail": "내용", "Report": "보고서",
+
+	"promotion": "프로모션", "template": "쿠폰 행사", "id": "ID", "name": "이름", "type": "유형", "status": "상태",
+	"times": "시각", "report": "보고서 작성", "created": "만듦", "started": "시작", "finished": "완료", "paused": "일시중지", "ends": "종료 예정", "run": "걸린 시간",
+	"opens": "시작", "closes": "종료", "sold out after": "소진까지 걸린 시간",
+	"totals": "합계", "targets": "대상", "paid": "지급됨", "refused or failed": "실패", "unknown": "확인 중", "cancelled": "취소됨", "remaining": "남음", "budget": "예산",
+	"errors": "실패 사유", "paid by day": "날짜별 지급", "other": "기타",
+	"speed": "속도", "payouts per second": "초당 지급", "payouts per second, best %d s": "초당 지급, 가장 빠른 %d초",
+	"provider, median in ms": "지급 시스템 응답 중앙값(ms)", "provider, 95 % below, in ms": "지급 시스템 응답 95%(ms)", "provider, 99 % below, in ms": "지급 시스템 응답 99%(ms)",
+	"approval": "승인", "notes": "메모", "actions": "작업 기록",
+
+	"quantity": "수량", "quantity that waits for approval": "승인을 기다리는 수량", "issued": "발급됨", "not cancelled": "취소되지 않음", "left": "남은 수량", "waiting": "대기 중",
+	"coupons": "쿠폰", "not used": "사용 전", "used": "사용됨", "expired": "만료됨", "held, not confirmed yet": "확정 대기", "cancelled, because nobody confirmed them": "확정하지 않아 취소됨",
+	"requests": "신청", "answered": "처리한 신청", "refused": "거절된 신청", "most people in line": "가장 길었던 대기 줄(명)",
+	"admitted requests without a coupon": "접수했지만 발급되지 않은 신청", "refusals": "신청을 거절한 기간", "now": "지금", "%s to %s": "%s ~ %s",
+	"issued in the first minutes": "처음 10분의 발급", "in %d s, of %d requests, %d refused": "%d초 동안 신청 %d건, 거절 %d건",
+	"most coupons in %d s": "%d초 동안 가장 많은 발급", "issued by day": "날짜별 발급", "requests by day": "날짜별 신청", "refused by day": "날짜별 거절",
+}
