@@ -6,6 +6,7 @@ import { t } from '../lib/language.svelte';
 import { pauseReason, pauser } from '../lib/reasons';
 import { session } from '../lib/session.svelte';
 import { undecided } from '../promotion/actions';
+import { endedBefore } from '../promotion/status';
 
 export interface Need {
   promotion: Promotion;
@@ -23,8 +24,9 @@ function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
     return { ...look, text: t('campaigns.approvalByOther', about) };
   }
   if (p.rejectedBy) return { ...look, text: t('campaigns.rejected', { name: plain(p.rejectedBy), why: plain(p.rejectReason) }) };
+  if (endedBefore(p)) return { ...look, text: t('campaign.endedBefore') };
   if (p.status === 'PAUSED') {
-    const why = plain(pauseReason(p.pauseReason ?? ''));
+    const why = pauseReason(p);
     const name = pauser(p);
     return { ...look, text: name ? t('campaigns.pausedBy', { name, n: undecided(p) }) : t('campaigns.pausedByLargesse', { why }) };
   }

@@ -27,9 +27,20 @@ export class Problem extends Error {
   }
   /** fields maps a field to what is wrong with it. */
   get fields(): Record<string, string> {
-    const wrong = language.now === 'en' ? undefined : t('form.wrong');
-    return Object.fromEntries((this.body.errors ?? []).map((e) => [e.field, wrong ?? e.detail]));
+    return Object.fromEntries((this.body.errors ?? []).map((e) => [e.field, fieldError(e)]));
   }
+}
+
+/** fieldError is what is wrong with a field. Amounts have the range of minor units, which nobody types: they have no numbers. */
+function fieldError({ field, detail }: NonNullable<ProblemBody['errors']>[number]): string {
+  const number = (text: string) => Number(text);
+  const [, from, to] = (!/amount/i.test(field) && /(?:must be|is not) from (\d+) to (\d+)/.exec(detail)) || [];
+  if (from && to) return t('form.range', { from: number(from), to: number(to) });
+  const longest = /(?:at most|1 to|more than) (\d+) characters|characters, more than (\d+)/.exec(detail);
+  if (longest) return t('form.longest', { n: number(longest[1] ?? longest[2]!) });
+  if (/^is missing|must not be empty/.test(detail)) return t('form.missing');
+  if (/has passed; omit/.test(detail)) return t('form.passed');
+  return language.now === 'en' ? detail : t('form.wrong');
 }
 
 /** approveSeen approves what the caller looks at, and reads it again. If it has changed since, nothing is approved. */

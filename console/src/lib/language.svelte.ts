@@ -89,7 +89,7 @@ export function named(group: Group, code: string): string {
 }
 
 /** translated is the message for a code of the server, which itself says it in English; undefined without one. */
-export function translated(group: 'error' | 'line' | 'pause' | 'answer', code: string | undefined): string | undefined {
+export function translated(group: 'error' | 'line' | 'pause' | 'answer' | 'drift' | 'trouble', code: string | undefined): string | undefined {
   return texts[language.now]?.[`${group}.${code}`];
 }
 

@@ -70,7 +70,7 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   if (lost) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
   if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.retrying', about));
   if (p.promotionStatus === 'PAUSED' && pauser(p)) return verdict(undefined, t('person.pausedBy', { ...about, name: pauser(p) }), t('tell.paused', about));
-  if (p.promotionStatus === 'PAUSED') return verdict(undefined, p.pauseReason ? t('person.pausedWhy', { ...about, why: plain(pauseReason(p.pauseReason)) }) : t('person.paused', about), t('tell.paused', about));
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, p.pauseReason ? t('person.pausedWhy', { ...about, why: pauseReason(p) }) : t('person.paused', about), t('tell.paused', about));
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
 }
 

@@ -1,22 +1,14 @@
-// Why something was not paid, and who paused a promotion and why. The server says in English what Largesse found by itself.
+// Why something was not paid, who paused a promotion and why, and what does not balance. The server says in English what Largesse found by itself.
+import type { Schemas } from './api';
 import { plain } from './format';
-import { translated } from './language.svelte';
+import { named, t, translated } from './language.svelte';
 
-const causes: [RegExp, string][] = [
-  [/^the next payout would exceed the budget/, 'budget'],
-  [/payouts that ended failed: check their error codes/, 'failures'],
-  [/^waits for an approval/, 'approval'],
-  [/^ended at /, 'ended'],
-  [/^the canary is bad/, 'canary'],
-  [/^the provider responded|cannot be sent to the provider/, 'provider'],
-  [/^outcomes of promotion/, 'outcomes'],
-  [/^the books do not balance|has charged target .* twice|has confirmed target/, 'books'],
-];
-
-/** pauseReason is a reason in the language of the page; one that a person wrote stays as it is. */
-export function pauseReason(text: string): string {
-  const cause = causes.find(([pattern]) => pattern.test(text))?.[1];
-  return translated('pause', cause) ?? text;
+/** pauseReason is why something is paused, in the language of the page; what a person wrote stays as it is. */
+export function pauseReason(p: { pauseReason?: string; pauseCause?: string }): string {
+  const [, by, why] = /^(?:rejected|paused) by "(.*?)"(?:: (.*))?$/s.exec(p.pauseReason ?? '') ?? [];
+  if (p.pauseCause === 'rejected' && by) return t('pause.rejected', { name: plain(by), why: plain(why) });
+  if (p.pauseCause === 'person' && by) return ''; // the page says who
+  return translated('pause', p.pauseCause) ?? plain(p.pauseReason);
 }
 
 /** pauser is the person who paused; '' if Largesse did. */
@@ -27,3 +19,21 @@ export const answerOf = (code: string | undefined, message: string | undefined):
 
 /** codedAnswer is answerOf with its code. */
 export const codedAnswer = (code: string | undefined, message: string | undefined): string => plain([code, translated('answer', code) ?? message].filter(Boolean).join(': '));
+
+/** driftOf is what a reconciliation found, in the language of the page. */
+export function driftOf(d: Schemas['Drift']): string {
+  const [kind, state] = d.what.split('.');
+  const found = translated('drift', d.what) ?? translated('drift', kind);
+  if (!found) return plain(d.detail) || d.what;
+  const of = kind === 'counts' || kind === 'amounts' ? named('state', state!.toUpperCase()) : d.userId;
+  const exact = namesPayouts.has(d.what) ? d.detail : '';
+  return plain([found, of && `(${of})`, exact && `(${exact})`].filter(Boolean).join(' '));
+}
+// Drifts whose details name the payouts and their transaction keys.
+const namesPayouts = new Set(['charges.twice', 'transactions']);
+
+/** troubleOf is why a part of Largesse is in trouble, in the language of the page, with the words of the log. */
+export function troubleOf(part: string, reason: string | undefined): string {
+  const found = translated('trouble', part);
+  return found ? `${found} (${plain(reason)})` : plain(reason);
+}

@@ -1,8 +1,9 @@
 // What is wrong or slow now: whose fault it is, since when, and which page follows it.
 
 import type { Schemas } from '../lib/api';
-import { duration, percent, plain } from '../lib/format';
+import { duration, percent } from '../lib/format';
 import { named, t } from '../lib/language.svelte';
+import { troubleOf } from '../lib/reasons';
 
 type Overview = Schemas['Overview'];
 type Point = Overview['points'][number];
@@ -45,7 +46,7 @@ export function troublesOf(o: Overview, now: number): Trouble[] {
   const provider = named('part', 'provider');
   const running = '/promotions?status=RUNNING';
   const list: Trouble[] = o.health.filter((h) => !h.ok).map((h) => ({
-    who: named('part', h.part), text: plain(h.reason), since: h.since, reportedBy: (h.instances ?? []).join(', '), to: h.part === 'provider' ? running : '/instances',
+    who: named('part', h.part), text: troubleOf(h.part, h.reason), since: h.since, reportedBy: (h.instances ?? []).join(', '), to: h.part === 'provider' ? running : '/instances',
   }));
   if (o.instances.dead) list.push({ who: t('page.instances'), text: t('overview.dead', { n: o.instances.dead }), to: '/instances' });
   const failed = since(o.points, (p) => bad(p) / calls(p) > failingMost);
