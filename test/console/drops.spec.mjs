@@ -91,8 +91,8 @@ test('a drop from the plain form, with codes from a file, duplicated', async ({ 
 });
 
 for (const [language, texts] of Object.entries({
-  en: { title: /^Report: /, link: 'Copy the link', day: 'By day', who: 'Drop closed' },
-  ko: { title: /^보고서: /, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료' },
+  en: { title: /^Report: /, link: 'Copy the link', day: 'By day', who: 'Drop closed', section: 'section' },
+  ko: { title: /^보고서: /, link: '링크 복사', day: '날짜별', who: '쿠폰 행사 종료', section: '구분' },
 })) {
   test(`the report of a closed drop, ${language}`, async ({ w }) => {
     const { id } = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Reported'), totalQuantity: 3, notes: 'why we did it' });
@@ -107,9 +107,9 @@ for (const [language, texts] of Object.entries({
       await expect(page.getByText('why we did it').first()).toBeVisible();
       await w.accessible(page, `the report of a drop, ${language}, ${width}`);
       await w.fits(page, 'the report of a drop');
-      for (const [format, begin] of [['CSV', 'section,'], ['.xlsx', 'PK']]) {
+      for (const [format, begin] of [['CSV', `\ufeff${texts.section},`], ['.xlsx', 'PK']]) {
         const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: format }).click()]);
-        expect(readFileSync(await file.path(), 'latin1').slice(0, begin.length)).toBe(begin);
+        expect(readFileSync(await file.path(), 'utf8').slice(0, begin.length)).toBe(begin);
       }
       await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
       await button(page, texts.link).click();
