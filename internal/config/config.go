@@ -189,6 +189,15 @@ type Notify struct {
 	SMTPPasswordFile string `setting:"smtp-password-file" doc:"file with one line, the password for notify.smtp-url, which then must not have one; reread for each e-mail"`
 	From             string `setting:"from" doc:"sender of e-mails, such as largesse@example.com; needed for notify.smtp-url"`
 	ConsoleURL       string `setting:"console-url" doc:"http:// or https:// URL at which people open the console, for the links in messages; empty: no links"`
+	TimeZone         string `setting:"time-zone" doc:"time zone of the times in messages, such as Asia/Seoul; empty: that of the process, which is often UTC"`
+}
+
+// Zone returns the time zone of messages, or nil if none is set.
+func (n Notify) Zone() (*time.Location, error) {
+	if n.TimeZone == "" {
+		return nil, nil
+	}
+	return time.LoadLocation(n.TimeZone)
 }
 
 // Otel configures the export of traces. Without an Endpoint, there are none.

@@ -324,6 +324,8 @@ func TestValidate(t *testing.T) {
 		{"notify.smtp-url", "mail.example:587", "must be like smtp://user:password@mail.example:587"},
 		{"notify.from", "rewards@shop.example", "has no effect without notify.smtp-url"},
 		{"notify.smtp-password-file", "/run/password", "has no effect without notify.smtp-url"},
+		{"notify.time-zone", "Asia/Seoul", ""},
+		{"notify.time-zone", "Mars/Olympus", "must be a name of the time zone database, such as Asia/Seoul"},
 		{"notify.console-url", "https://rewards.example/", ""},
 		{"notify.console-url", "https://rewards.example/#/overview", "must not have a user, a query or a fragment"},
 		{"http.listen", "127.0.0.1:0", ""},

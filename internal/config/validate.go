@@ -278,6 +278,9 @@ func (v *validation) notify(c Notify) {
 	}
 	_, err := c.MailServer()
 	v.usable("notify.smtp-url", err)
+	if _, err := c.Zone(); err != nil {
+		v.wrong("notify.time-zone", "must be a name of the time zone database, such as Asia/Seoul")
+	}
 	v.passwordFile("notify.smtp-password-file", c.SMTPPasswordFile, "notify.smtp-url", c.SMTPURL)
 	if c.SMTPURL == "" {
 		v.unset("has no effect without notify.smtp-url: set that, or remove this setting", "notify.from")

@@ -487,9 +487,13 @@ func (e *Engine) startFlow(ctx context.Context) error {
 	if err != nil {
 		return err // Validate refuses it
 	}
+	zone, err := e.cfg.Notify.Zone()
+	if err != nil {
+		return err // Validate refuses it
+	}
 	deliverer := webhook.NewDeliverer(webhook.Config{
 		Rows: e.store, AllowPrivate: e.cfg.Webhook.AllowPrivate, Metrics: e.metrics, Log: e.log,
-		Notify: webhook.Notify{SlackURL: e.cfg.Notify.SlackURL, Languages: e.cfg.Console.Languages, Mail: mail, ConsoleURL: e.cfg.Notify.ConsoleURL},
+		Notify: webhook.Notify{SlackURL: e.cfg.Notify.SlackURL, Languages: e.cfg.Console.Languages, Mail: mail, ConsoleURL: e.cfg.Notify.ConsoleURL, Zone: zone},
 	})
 	e.onClose(func() {
 		// They stop concurrently, so that they wait for their calls in flight together.

@@ -85,6 +85,8 @@ type Notify struct {
 	Mail *MailServer
 	// ConsoleURL is the URL of the console, for links; "" means none.
 	ConsoleURL string
+	// Zone is that of times in messages; nil: that of this process.
+	Zone *time.Location
 }
 
 // Deliverer delivers events to webhook endpoints. A delivery is claimed under a lease,
@@ -263,7 +265,7 @@ func (d *Deliverer) send(ctx context.Context, e store.WebhookEndpoint, c store.E
 		status, err = Post(ctx, d.transport, e.URL, header, body)
 		return status, nil, err
 	}
-	n, err := describe(body, e.Language, d.cfg.Notify.ConsoleURL)
+	n, err := describe(body, e.Language, d.cfg.Notify.ConsoleURL, d.cfg.Notify.Zone)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -38,11 +38,12 @@ func (n *note) add(label, value string) {
 
 // describe returns the message to people for a body, as compose returns it, in a language.
 // console is the URL of the console; empty means that there is no link.
-func describe(body []byte, language, console string) (note, error) {
+func describe(body []byte, language, console string, zone *time.Location) (note, error) {
 	w, ok := languages[language]
 	if !ok {
 		w = languages[defaultLanguage]
 	}
+	w.zone = cmp.Or(zone, time.Local)
 	var m struct {
 		Type string          `json:"type"`
 		Data json.RawMessage `json:"data"`
@@ -64,6 +65,9 @@ func describe(body []byte, language, console string) (note, error) {
 		var p PromotionData
 		err = json.Unmarshal(m.Data, &p)
 		n, page = w.promotion(m.Type, &p), "promotions/"+p.ID
+		if m.Type == "promotion.approval_needed" {
+			page = "approvals/" + p.ID
+		}
 	}
 	if err != nil {
 		return note{}, fmt.Errorf("read the data of a message: %w", err)
@@ -83,7 +87,7 @@ func (w *words) promotion(event string, p *PromotionData) note {
 	if event == "promotion.approval_needed" {
 		n.add(w.amount, w.money(worth, p))
 		n.add(w.people, number(p.TotalCount))
-		n.add(w.starts, moment(p.StartsAt))
+		n.add(w.starts, w.moment(p.StartsAt))
 		n.add(w.createdBy, p.CreatedBy)
 		if p.ApprovedCount > 0 {
 			n.add(w.approved, strings.TrimPrefix(w.money(reward.Amount(p.ApprovedAmount), p)+", ", ", ")+w.people+": "+number(p.ApprovedCount))
@@ -92,13 +96,13 @@ func (w *words) promotion(event string, p *PromotionData) note {
 	}
 	n.add(w.reason, cmp.Or(w.causes[reward.PauseCause(&reward.Promotion{Status: reward.PromotionStatus(p.Status), PausedBy: p.PausedBy, PauseReason: p.PauseReason})], p.PauseReason))
 	if worth > 0 {
-		n.add(w.paid, fmt.Sprintf(w.partOf, paid.In(p.Currency), worth.In(p.Currency)))
+		n.add(w.paid, fmt.Sprintf(w.partOf, w.amountOf(paid, p.Currency), w.amountOf(worth, p.Currency)))
 	}
 	n.add(w.people, fmt.Sprintf(w.partOf, number(p.Counts[reward.Succeeded.JSONName()]), number(p.TotalCount)))
 	if failed := p.Counts[reward.Failed.JSONName()]; failed > 0 {
 		n.add(w.failed, number(failed))
 	}
-	n.add(w.finishedAt, moment(p.FinishedAt))
+	n.add(w.finishedAt, w.moment(p.FinishedAt))
 	return n
 }
 
@@ -107,7 +111,15 @@ func (w *words) money(a reward.Amount, p *PromotionData) string {
 	if a == 0 && p.Type == string(reward.Voucher) {
 		return ""
 	}
-	return a.In(p.Currency)
+	return w.amountOf(a, p.Currency)
+}
+
+// amountOf returns an amount as the console shows it.
+func (w *words) amountOf(a reward.Amount, currency string) string {
+	if currency == "KRW" {
+		return number(int64(a)) + w.won
+	}
+	return a.In(currency)
 }
 
 func (w *words) template(event string, t *TemplateData) note {
@@ -115,23 +127,23 @@ func (w *words) template(event string, t *TemplateData) note {
 		n := note{title: fmt.Sprintf(w.approvalNeeded, cmp.Or(t.Name, t.ID))}
 		n.add(w.inForce, number(t.TotalQuantity))
 		n.add(w.wanted, number(t.AwaitingQuantity))
-		n.add(w.starts, moment(t.OpensAt))
+		n.add(w.starts, w.moment(t.OpensAt))
 		return n
 	}
 	n := note{title: fmt.Sprintf(w.soldOut, cmp.Or(t.Name, t.ID))}
 	n.add(w.coupons, number(t.TotalQuantity))
-	n.add(w.opened, moment(t.OpensAt))
+	n.add(w.opened, w.moment(t.OpensAt))
 	return n
 }
 
 func number(n int64) string { return reward.Amount(n).In("") }
 
-// moment returns a time in the zone of this process, or "" for none.
-func moment(t time.Time) string {
+// moment returns a time in the zone of the messages, or "" for none.
+func (w *words) moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format("2006-01-02 15:04 (UTC-07:00)")
+	return t.In(w.zone).Format("2006-01-02 15:04 (UTC-07:00)")
 }
 
 // text returns the message as plain text.

@@ -25,17 +25,19 @@ func TestEveryLanguageHasAllWords(t *testing.T) {
 	}
 }
 
+var seoul = time.FixedZone("", 9*60*60)
+
 // noteFor returns the message for data as plain text.
 func noteFor(t *testing.T, event, language string, data any) note {
 	t.Helper()
 	body := fixture.Must(json.Marshal(message{Type: event, Timestamp: time.Now(), Data: data}))(t)
-	return fixture.Must(describe(body, language, "https://rewards.example/"))(t)
+	return fixture.Must(describe(body, language, "https://rewards.example/", seoul))(t)
 }
 
 func TestWhatPeopleRead(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 12, 4, 1, 0, 0, 0, time.UTC)
-	moment := at.Local().Format("2006-01-02 15:04 (UTC-07:00)")
+	moment := "2026-12-04 10:00 (UTC+09:00)"
 	spring := PromotionData{
 		ID: "7", Name: "Spring", Type: "POINT", TotalCount: 3000, AmountTotal: 1_500_000, AmountSucceeded: 500_000, Currency: "KRW", StartsAt: at, CreatedBy: "marta",
 		Counts: map[string]int64{"succeeded": 1000, "failed": 40}, Status: "PAUSED", PauseReason: "the canary is bad:\n 6 of the first 10 failed", ApprovedCount: 2000, ApprovedAmount: 1_000_000,
@@ -49,10 +51,10 @@ func TestWhatPeopleRead(t *testing.T) {
 		want            string
 	}{
 		{"promotion.approval_needed", "", spring, "Approval needed: Spring\n\nAmount: 1,500,000 KRW\nPeople: 3,000\nStarts: " + moment +
-			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
+			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\n\nOpen in the console: https://rewards.example/#/approvals/7\n"},
 		{"promotion.paused", "en", spring, "Paused by Largesse: Spring\n\nReason: the canary is bad: 6 of the first 10 failed\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\n" +
 			"Failed: 40\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
-		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000 KRW 중 500,000 KRW\n인원: 3,000 중 1,000\n" +
+		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000원 중 500,000원\n인원: 3,000 중 1,000\n" +
 			"실패: 40\n\n콘솔에서 열기: https://rewards.example/#/promotions/7\n"},
 		{"promotion.completed", "en", finished, "Finished: Spring\n\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\nFailed: 40\nEnded at: " + moment +
 			"\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
