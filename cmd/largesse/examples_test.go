@@ -41,6 +41,7 @@ func TestExamples(t *testing.T) {
 		"codes.csv":              "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"),
 		"key.txt":                "lgs_example\n",
 		"codes.csv.gz":           gzipped(t, strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n")),
+		"codes.xlsx":             "code\n" + strings.Join(strings.Split("ABCDEFGHIJ", ""), "\n"), // its content decides
 		"targets.ndjson.gz":      gzipped(t, `{"targetId":"5"}`+"\n"),
 	}
 	st := newStage(t)

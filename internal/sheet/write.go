@@ -63,7 +63,7 @@ func writePart(archive *zip.Writer, name string, write func(*bufio.Writer) error
 }
 
 func writeRows(out *bufio.Writer, rows iter.Seq2[[]any, error]) error {
-	_, _ = out.WriteString(xml.Header + `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>`)
+	_, _ = out.WriteString(xml.Header + `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><cols><col min="1" max="64" width="24" customWidth="1"/></cols><sheetData>`)
 	number := 0
 	for row, err := range rows {
 		if number++; err == nil && number > rowsMax {
