@@ -57,7 +57,7 @@ const unread = new Set(['state', 'group', 'page', 'key', 'class', 'id', 'type', 
 // Properties of objects that people read.
 const readProperties = new Set(['title', 'button', 'label', 'hint', 'text', 'what', 'note', 'unit']);
 const names = /^(Largesse|https:\/\/)$/; // the same in every language
-const styles = /px |^\(prefers-/;
+const styles = /px |^\((prefers|pointer)/;
 const letters = /\p{L}{2,}/u;
 const words = /\p{L}{2,}[,;:]? \p{Ll}{2,}/u;
 const used = new Set();

@@ -31,15 +31,15 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await heading(page, '프로모션 만들기');
   await page.getByLabel('대상 파일').setInputFiles({ name: '명단.csv', mimeType: 'text/csv', buffer: wrongLines(first) });
   await page.getByLabel('통화').fill('KRW');
-  await expect(page.getByText('17명, 모두 33,000 KRW', { exact: true })).toBeVisible();
+  await expect(page.getByText('17명, 모두 33,000원', { exact: true })).toBeVisible();
   await expect(page.getByText(/CP949, 쉼표로 구분/)).toBeVisible();
-  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 이미 받았습니다:`)).toBeVisible();
+  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 이미 받았으며, 다시 지급됩니다:`)).toBeVisible();
   // Two of the three lines are corrected here, and the third is for the colleague who made the file.
   const line = (n) => page.getByRole('group').filter({ has: page.getByText(new RegExp(`^${n}번째 줄`)) }).last();
   await line(4).getByLabel('고객번호').fill(String(first + 2));
   await line(8).getByLabel('적립금').fill('1,000');
   await page.keyboard.press('Tab');
-  await expect(page.getByText('19명, 모두 35,000 KRW', { exact: true })).toBeVisible();
+  await expect(page.getByText('19명, 모두 35,000원', { exact: true })).toBeVisible();
   await expect(page.getByText('2줄을 수정했습니다')).toBeVisible();
   const [file] = await Promise.all([page.waitForEvent('download'), button(page, '거부된 줄 내려받기').click()]);
   expect(readFileSync(await file.path(), 'utf8')).toMatch(/^\ufeff고객번호,이름,적립금,error\r\n,박민수,"2,000",/);
@@ -64,7 +64,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
 
   await w.api('PATCH', `/v1/promotions/${id}`, { ratePerSecond: 1 });
   await button(page, '시작…').click();
-  await expect(dialog(page).getByText('대상 19명에게 총 35,000 KRW 지급합니다.')).toBeVisible();
+  await expect(dialog(page).getByText('대상 19명에게 총 35,000원을 지급합니다.')).toBeVisible();
   if (paid > 0) await expect(dialog(page).getByText(`${before.name}: ${paid}명`)).toBeVisible();
   await w.accessible(page, 'the start of a campaign');
   await confirm(page, '19명에게 지급');
@@ -88,7 +88,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await expect(page.getByRole('region', { name: '작업 이력' }).getByRole('listitem')).not.toHaveCount(0);
   for (const format of ['xlsx', 'csv']) {
     const [saved] = await Promise.all([page.waitForEvent('download'), button(page, { xlsx: '엑셀(.xlsx)', csv: 'CSV' }[format]).click()]);
-    expect(saved.suggestedFilename()).toBe(`report-${id}.${format}`);
+    expect(saved.suggestedFilename()).toBe(`보고서 ${name}.${format}`);
   }
   await w.accessible(page, 'a report');
   await w.readable(page, 'a report');

@@ -184,6 +184,32 @@ test('approve as a second person', async ({ w }) => {
   await badge(second, 'Completed');
 });
 
+test('an approved schedule starts earlier only with another approval', async ({ w }) => {
+  const id = await w.promotion({ name: w.unique('Early'), amount: 1_000_000, startsAt: '2099-05-06T10:00:00Z' }, 3, w.keys.operator);
+  const second = await w.page({ key: w.keys.second });
+  const approve = async () => {
+    await w.open(second, `/#/approvals/${id}`);
+    await second.getByRole('button', { name: 'Yes, pay 3…' }).click();
+  };
+  await approve();
+  await expect(dialog(second).getByText(/It then starts at .*2099/)).toBeVisible();
+  await confirm(second, 'Approve');
+  const maker = await w.page({ key: w.keys.operator });
+  await w.open(maker, `/#/promotions/${id}`);
+  await button(maker, 'Ask for approval…').click();
+  await expect(dialog(maker).getByText(/approved a start at .*2099/)).toBeVisible();
+  await confirm(maker, 'Ask for approval', { 'To confirm': '30000.00' });
+  await expect(maker.getByText('Asked. Start it once it is approved.')).toBeVisible();
+  const p = await w.api('GET', `/v1/promotions/${id}`);
+  expect([p.status, p.awaitingApproval, p.startsAt]).toEqual(['DRAFT', true, undefined]);
+  await approve();
+  await expect(dialog(second).getByText('Nothing is paid by the approval: somebody starts it.')).toBeVisible();
+  await confirm(second, 'Approve');
+  await button(maker, 'Start…').click();
+  await confirm(maker, 'Pay 3', { 'To confirm': '30000.00' });
+  await badge(maker, 'Completed');
+});
+
 test('approve the quantity of a template as a second person', async ({ w }) => {
   const name = w.unique('Many');
   const maker = await w.page({ key: w.keys.operator });

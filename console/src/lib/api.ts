@@ -70,7 +70,7 @@ api.use({
 
 /** problemOf reads an answer that is not a success. A refused key ends the session. */
 export async function problemOf(response: Response): Promise<Problem> {
-  if (response.status === 401) session.leave();
+  if (response.status === 401) session.leave(true);
   let body: Partial<ProblemBody> = {};
   try {
     body = (await response.json()) as ProblemBody;

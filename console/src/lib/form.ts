@@ -28,6 +28,14 @@ export function minor(text: string, label: string, currency: string | undefined)
   return n;
 }
 
+const signs: Record<string, string> = { 원: 'KRW', '₩': 'KRW', $: 'USD', '€': 'EUR', '¥': 'JPY', '£': 'GBP' };
+
+/** currencyOf reads a currency as people write it: its code, or its sign. An empty field is undefined. */
+export function currencyOf(text: string): string | undefined {
+  const typed = text.trim();
+  return (signs[typed] ?? typed.toUpperCase()) || undefined;
+}
+
 /** unitsOf says in which units a field with an amount is. */
 export function unitsOf(currency: string | undefined): string {
   if (!currency) return t('units.points');
@@ -68,7 +76,7 @@ export function instant(text: string): string | undefined {
 export function local(at: string | undefined): string {
   if (!at) return '';
   const d = new Date(at);
-  return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, d.getSeconds() ? 19 : 16);
 }
 
 export interface Pair {

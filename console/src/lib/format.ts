@@ -78,10 +78,11 @@ export function major(amount: number | string, currency: string | undefined): `$
   return `${text.startsWith('-') ? '-' : ''}${padded.slice(0, at)}${behind ? '.' : ''}${padded.slice(at)}` as `${number}`;
 }
 
-/** money shows minor units as people read them: "10.50 EUR", "1,050 KRW"; those of an unknown currency as they are. */
+/** money shows minor units as people read them: "10.50 EUR", "1,050 KRW" ("1,050원" in Korean); those of an unknown currency as they are. */
 export function money(amount: number | string | undefined | null, currency?: string): string {
   if (amount === undefined || amount === null || !currency) return number(amount);
-  return `${formats().decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency))} ${currency}`;
+  const text = formats().decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency));
+  return language.now === 'ko' && currency === 'KRW' ? `${text}원` : `${text}\u00a0${currency}`;
 }
 
 /** capital writes the first letter large, as labels begin. */

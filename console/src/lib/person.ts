@@ -2,7 +2,7 @@
 // the order of time.
 
 import type { Schemas } from './api';
-import { dated, money, moment, number, plain, seconds } from './format';
+import { dated, money, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
 import { answerOf, codedAnswer, pauseReason, pauser } from './reasons';
 
@@ -25,6 +25,10 @@ export interface Verdict {
   /** key is the transaction, which the provider can find. */
   key?: string;
   mayBePaid?: boolean;
+  /** then is what may be promised, if it is not paid. */
+  then?: string;
+  /** everybody tells that it is about all customers, not about this one. */
+  everybody?: boolean;
   to: string;
 }
 
@@ -51,12 +55,12 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const about = { promotion: promotion(p), reward: reward(p) };
   const name = canceller(by, p);
   const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
-    id: `${p.promotionId}/${p.targetId}`, got, text, tell, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+    id: `${p.promotionId}/${p.targetId}`, got, text, tell, then: p.mayBePaid ? t('support.notByHand') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
   switch (p.state) {
     case 'SUCCEEDED': {
       const paid = { ...about, at: dated(p.updatedAt) };
-      return verdict(true, t('person.paid', { ...about, at: moment(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
+      return verdict(true, t('person.paid', { ...about, at: dated(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
     case 'FAILED':
       if (p.mayBePaid) return verdict(undefined, t('person.unclear', about), t('tell.unclear', about)); // until a second lookup
@@ -95,9 +99,9 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
     case 'ISSUED':
       return verdict(true, t('person.usable', about), c.expiresAt ? t('tell.usableUntil', { ...about, until: dated(c.expiresAt) }) : t('tell.usable', about));
     case 'USED':
-      return verdict(true, t('person.used', { ...about, at: moment(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: dated(c.usedAt ?? i.at) }));
+      return verdict(true, t('person.used', { ...about, at: dated(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: dated(c.usedAt ?? i.at) }));
     case 'EXPIRED':
-      return verdict(false, t('person.expired', { ...about, at: moment(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: dated(c.expiresAt ?? i.at) }));
+      return verdict(false, t('person.expired', { ...about, at: dated(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: dated(c.expiresAt ?? i.at) }));
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
   const name = plain(c.cancelledBy);
@@ -119,10 +123,11 @@ function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
 
 /** refusalVerdict says in which time a template refused everybody. */
 function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
-  const about = { template: names(r.templateId), since: moment(r.since), why: refused(r.reason) };
+  const about = { template: names(r.templateId), since: dated(r.since), why: refused(r.reason) };
   return {
-    id: `${r.templateId}/${r.since}`, got: undefined, text: r.until ? t('person.refusedUntil', { ...about, until: moment(r.until) }) : t('person.refusedSince', about),
-    tell: t('tell.refusedSince', { template: about.template, since: dated(r.since), why: sorry(r.reason) }), to: `/coupons/${r.templateId}`,
+    id: `${r.templateId}/${r.since}`, got: undefined, text: r.until ? t('person.refusedUntil', { ...about, until: dated(r.until) }) : t('person.refusedSince', about),
+    tell: r.until ? t('tell.refusedThen', { template: about.template, since: dated(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: dated(r.since), why: sorry(r.reason) }),
+    everybody: true, to: `/coupons/${r.templateId}`,
   };
 }
 
@@ -133,18 +138,14 @@ export function verdicts(h: History, waiting: Schemas['IssueRequest'][], names: 
   const all = [
     ...waiting.map((r) => lineVerdict(r, names)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)), ...(h.items ?? []).map((i) => couponVerdict(i, names)),
   ].sort((a, b) => urgency(a) - urgency(b));
-  return [...all, ...(h.refusals ?? []).map((r) => refusalVerdict(r, names))];
+  const got = new Set((h.items ?? []).filter((i) => i.coupon).map((i) => i.templateId));
+  return [...all, ...(h.refusals ?? []).filter((r) => !got.has(r.templateId)).map((r) => refusalVerdict(r, names))];
 }
 
-/** answer is one sentence: did they get it, and if not, why? */
+/** answer is one sentence: how much of it did they get? */
 export function answer(all: Verdict[]): string {
-  const missing = all.filter((v) => v.got === false).length;
-  const open = all.filter((v) => v.got === undefined).length;
-  if (all.length === 1) return all[0]!.text;
-  const got = all.length - missing - open;
-  if (got === all.length) return t('person.gotAll', { n: got });
-  const others = missing + open - 1;
-  return [t('person.gotSome', { got, n: all.length }), all[0]!.text, others ? t('person.others', { n: others }) : ''].filter(Boolean).join(' ');
+  const got = all.filter((v) => v.got).length;
+  return got === all.length ? t('person.gotAll', { n: got }) : t('person.gotSome', { got, n: all.length });
 }
 
 /** paidTwice names promotions that paid a person more than once. */

@@ -20,6 +20,7 @@ const including = {
 
 class Session {
   me = $state<Me | null>(null);
+  ended = $state(false); // the server no longer takes the key
   #key = '';
 
   /** header returns what every request carries. */
@@ -67,7 +68,8 @@ class Session {
     return this.me !== null && roles.includes(this.me.role);
   }
 
-  leave(): void {
+  leave(ended = false): void {
+    this.ended = ended && this.me !== null;
     this.#key = '';
     this.me = null;
     sessionStorage.removeItem(storage);

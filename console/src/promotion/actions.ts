@@ -1,6 +1,6 @@
 // What may be done to a promotion, and what is asked before it happens.
 
-import { api, approveSeen, Keys, read, type Payout, type Promotion } from '../lib/api';
+import { api, approveSeen, Keys, Problem, read, type Payout, type Promotion } from '../lib/api';
 import { minor, unitsOf, whole } from '../lib/form';
 import { capital, duration, money, moment, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
@@ -38,7 +38,7 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT' && p.totalCount > 0, role: 'campaigner', label: t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0, role: 'campaigner', label: asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
     { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
     { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
     { when: true, role: 'campaigner', label: t('act.change'), look: '' },
@@ -72,6 +72,11 @@ export async function paidBefore(id: string): Promise<string[]> {
   return names.length && !found.complete ? [...names, t('campaign.paidOfFirst', { n: found.targets })] : names;
 }
 
+/** startsEarly tells whether a start now would be before the time that was approved. */
+const startsEarly = (p: Promotion): boolean => !!p.approvedBy && !!p.startsAt && Date.parse(p.startsAt) > Date.now();
+/** asks tells whether a start would only ask for an approval. */
+const asks = (p: Promotion): boolean => !!p.awaitingApproval || startsEarly(p);
+
 /** start asks in proportion to the sum: with who is paid what, for how long, and who was paid before. */
 export async function start(p: Promotion, seen: Seen): Promise<Question> {
   const [{ items }, before] = await Promise.all([
@@ -82,7 +87,7 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
   const facts = [
     { label: t('campaign.howLong'), text: p.ratePerSecond ? t('campaign.about', { duration: duration(p.totalCount / p.ratePerSecond) }) : t('campaign.noRate') },
     { label: t('field.budget'), text: p.maxAmount ? money(p.maxAmount, p.currency) : t('common.none') },
-    ...(p.startsAt ? [{ label: t('field.starts'), text: t('campaign.nowInstead', { at: moment(p.startsAt) }) }] : []),
+    ...(p.startsAt ? [{ label: t('field.starts'), text: asks(p) ? moment(p.startsAt) : t('campaign.nowInstead', { at: moment(p.startsAt) }) }] : []),
     ...(p.endsAt ? [{ label: t('campaign.ends'), text: moment(p.endsAt) }] : []),
     ...(p.approvedBy ? [{ label: t('approvals.approved'), text: `${p.approvedBy}: ${money(p.approvedAmount, p.currency)}` }] : []),
     ...(p.awaitingApproval ? [{ label: t('campaign.approval'), text: t('campaign.approvalFirst') }] : []),
@@ -90,13 +95,26 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
     ...(before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : []),
   ];
   return {
-    title: t('start.title', { name: p.name }),
-    button: t('start.button', { n: p.totalCount }),
-    consequences: [t('start.effect', { n: p.totalCount, amount: amount(p) })],
+    title: asks(p) ? t('start.askTitle', { name: p.name }) : t('start.title', { name: p.name }),
+    button: asks(p) ? t('start.askButton') : t('start.button', { n: p.totalCount }),
+    consequences: [
+      ...(startsEarly(p) ? [t('start.early', { name: plain(p.approvedBy), at: moment(p.startsAt!) })] : []),
+      asks(p) ? t('start.askEffect', { n: p.totalCount, amount: amount(p) }) : t('start.effect', { n: p.totalCount, amount: amount(p) }),
+    ],
     facts,
     typed: p.amountTotal >= typedFrom ? amount(p) : undefined,
     sum: true,
-    act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+    act: async () => {
+      if (!asks(p)) return reread(api.POST('/v1/promotions/{id}/start', at(p)), seen);
+      if (startsEarly(p)) await api.PATCH('/v1/promotions/{id}', { ...at(p), body: { startsAt: null } });
+      const now = await read(api.GET('/v1/promotions/{id}', at(p)));
+      // A refused start asks those who may approve. One that is not refused would pay.
+      if (now.awaitingApproval) await api.POST('/v1/promotions/{id}/start', at(p)).catch((err: unknown) => {
+        if (!(err instanceof Problem && err.code === 'APPROVAL_NEEDED')) throw err;
+      });
+      await seen.now();
+      return t(now.awaitingApproval ? 'start.asked' : 'start.approved');
+    },
   };
 }
 
@@ -157,12 +175,15 @@ const close = (p: Promotion, seen: Seen): Question => ({
   act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
 });
 
-export function approve(p: Promotion, seen: Seen): Question {
+export async function approve(p: Promotion, seen: Seen): Promise<Question> {
   const tag = seen.tag();
+  const before = await paidBefore(p.id);
+  const starts = p.status !== 'DRAFT' ? t('approve.goesOn') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: moment(p.startsAt) }) : t('approve.startsNow');
   return {
     title: t('approve.title', { name: p.name }),
     button: t('approve.button'),
-    consequences: [t('approve.effect', { n: p.totalCount, amount: amount(p) })],
+    consequences: [starts, t('approve.effect', { n: p.totalCount, amount: amount(p) })],
+    facts: before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : [],
     act: () => approveSeen(() => api.POST('/v1/promotions/{id}/approve', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} } }), seen),
   };
 }

@@ -1,7 +1,7 @@
 // What people did to a promotion, and what it did by itself: marks in its charts, and a list.
 
 import type { Promotion, Schemas } from '../lib/api';
-import { plain } from '../lib/format';
+import { dated, plain } from '../lib/format';
 import { named, t } from '../lib/language.svelte';
 
 export interface Happening {
@@ -18,9 +18,18 @@ const acts = new Set([
 const newest = 40;
 
 function changes(detail: string): string {
+  const fields: Record<string, string> = {
+    name: t('field.name'), ratePerSecond: t('field.rate'), weight: t('field.weight'), maxAmount: t('field.budget'), maxRetries: t('field.retries'), amount: t('field.amount'),
+    currency: t('field.currency'), startsAt: t('field.starts'), endsAt: t('campaign.ends'), notes: t('campaign.notes'), metadata: t('field.metadata'), canary: t('fact.canary'), webhookUrl: t('field.webhook'),
+  };
+  const shown = (name: string, value: unknown): string => {
+    if (value === null || value === '') return t('common.none');
+    if (name.endsWith('At')) return dated(String(value));
+    return typeof value === 'object' ? JSON.stringify(value) : String(value);
+  };
   try {
     return Object.entries(JSON.parse(detail) as Record<string, unknown>)
-      .map(([name, value]) => `${name}: ${value === null ? t('common.none') : typeof value === 'object' ? JSON.stringify(value) : value}`)
+      .map(([name, value]) => `${fields[name] ?? name}: ${shown(name, value)}`)
       .join(', ');
   } catch {
     return detail; // it was long, and is cut

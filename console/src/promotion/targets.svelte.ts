@@ -114,10 +114,14 @@ export class TargetFile {
     }
   }
 
-  /** refused are the lines that are not accepted, without those that were corrected. */
+  /** listed are the lines that were not accepted as they are in the file. */
+  get listed(): Line[] {
+    return this.found?.lines.filter((l) => !l.accepted) ?? [];
+  }
+  /** refused are those of them that were not corrected. */
   get refused(): Line[] {
     const corrected = new Set(this.correctedLines);
-    return this.found?.lines.filter((l) => !l.accepted && !corrected.has(l.line)) ?? [];
+    return this.listed.filter((l) => !corrected.has(l.line));
   }
   get correctedLines(): number[] {
     return this.#corrected ? this.#corrected.lines.filter((_, i) => this.#faultAt(i) === undefined) : [];
@@ -174,7 +178,7 @@ export class TargetFile {
 
   /** refusedFile has the refused lines that are shown, to be corrected elsewhere; an upload ignores its column error. */
   refusedFile(): Blob {
-    const rows = this.refused.map((l) => [...(this.fixes[l.line] ?? l.cells ?? []).map(guarded), l.detail ?? '']);
+    const rows = this.refused.map((l) => [...(this.fixes[l.line] ?? l.cells ?? []).map(guarded), translated('line', l.code) ?? l.detail ?? '']);
     return new Blob(['\ufeff', csv([[...(this.found?.header ?? []), 'error'], ...rows])], { type: 'text/csv' });
   }
 
