@@ -178,7 +178,7 @@ const close = (p: Promotion, seen: Seen): Question => ({
 export async function approve(p: Promotion, seen: Seen): Promise<Question> {
   const tag = seen.tag();
   const before = await paidBefore(p.id);
-  const starts = p.status !== 'DRAFT' ? t('approve.goesOn') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: moment(p.startsAt) }) : t('approve.startsNow');
+  const starts = p.status !== 'DRAFT' ? t('approve.continues') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: moment(p.startsAt) }) : t('approve.startsNow');
   return {
     title: t('approve.title', { name: p.name }),
     button: t('approve.button'),
