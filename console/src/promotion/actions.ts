@@ -2,7 +2,7 @@
 
 import { api, approveSeen, Keys, Problem, read, type Payout, type Promotion } from '../lib/api';
 import { minor, unitsOf, whole } from '../lib/form';
-import { capital, duration, money, moment, plain } from '../lib/format';
+import { capital, dated, duration, money, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
 import { router } from '../lib/router.svelte';
 import type { Needed } from '../lib/session.svelte';
@@ -38,7 +38,7 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT' && p.totalCount > 0, role: 'campaigner', label: asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0 && !(p.awaitingApproval && p.startsAt), role: 'campaigner', label: asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
     { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
     { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
     { when: true, role: 'campaigner', label: t('act.change'), look: '' },
@@ -87,8 +87,8 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
   const facts = [
     { label: t('campaign.howLong'), text: p.ratePerSecond ? t('campaign.about', { duration: duration(p.totalCount / p.ratePerSecond) }) : t('campaign.noRate') },
     { label: t('field.budget'), text: p.maxAmount ? money(p.maxAmount, p.currency) : t('common.none') },
-    ...(p.startsAt ? [{ label: t('field.starts'), text: asks(p) ? moment(p.startsAt) : t('campaign.nowInstead', { at: moment(p.startsAt) }) }] : []),
-    ...(p.endsAt ? [{ label: t('campaign.ends'), text: moment(p.endsAt) }] : []),
+    ...(p.startsAt ? [{ label: t('field.starts'), text: asks(p) ? dated(p.startsAt) : t('campaign.nowInstead', { at: dated(p.startsAt) }) }] : []),
+    ...(p.endsAt ? [{ label: t('campaign.ends'), text: dated(p.endsAt) }] : []),
     ...(p.approvedBy ? [{ label: t('approvals.approved'), text: `${p.approvedBy}: ${money(p.approvedAmount, p.currency)}` }] : []),
     ...(p.awaitingApproval ? [{ label: t('campaign.approval'), text: t('campaign.approvalFirst') }] : []),
     ...(people.length ? [{ label: t('campaign.firstPeople'), text: people.join('\n') }] : []),
@@ -98,7 +98,7 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
     title: asks(p) ? t('start.askTitle', { name: p.name }) : t('start.title', { name: p.name }),
     button: asks(p) ? t('start.askButton') : t('start.button', { n: p.totalCount }),
     consequences: [
-      ...(startsEarly(p) ? [t('start.early', { name: plain(p.approvedBy), at: moment(p.startsAt!) })] : []),
+      ...(startsEarly(p) ? [t('start.early', { name: plain(p.approvedBy), at: dated(p.startsAt!) })] : []),
       asks(p) ? t('start.askEffect', { n: p.totalCount, amount: amount(p) }) : t('start.effect', { n: p.totalCount, amount: amount(p) }),
     ],
     facts,
@@ -178,7 +178,7 @@ const close = (p: Promotion, seen: Seen): Question => ({
 export async function approve(p: Promotion, seen: Seen): Promise<Question> {
   const tag = seen.tag();
   const before = await paidBefore(p.id);
-  const starts = p.status !== 'DRAFT' ? t('approve.continues') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: moment(p.startsAt) }) : t('approve.startsNow');
+  const starts = p.status !== 'DRAFT' ? t('approve.continues') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: dated(p.startsAt) }) : t('approve.startsNow');
   return {
     title: t('approve.title', { name: p.name }),
     button: t('approve.button'),
