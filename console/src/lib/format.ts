@@ -10,6 +10,7 @@ const make = (locale: string) => ({
   decimals: [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(locale, { minimumFractionDigits: n, maximumFractionDigits: n })),
   dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
   dated: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }),
+  forCustomer: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit' }),
   time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
   date: new Intl.DateTimeFormat(locale, { dateStyle: 'medium' }),
   day: new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric' }),
@@ -99,6 +100,9 @@ export function moment(at: string | Date): string {
 
 /** dated is a time with its day, but no seconds: one that is planned, or that is read later. */
 export const dated = (at: string | Date): string => formats().dated.format(new Date(at));
+
+/** forCustomer is a time as it is told to a customer, who lives in the zone of the shop. */
+export const forCustomer = (at: string | Date): string => formats().forCustomer.format(new Date(at));
 
 /** day is a date without a time, such as 2026-11-29. */
 export const day = (date: string): string => formats().date.format(new Date(date + 'T00:00'));

@@ -2,7 +2,7 @@
 // the order of time.
 
 import type { Schemas } from './api';
-import { dated, money, number, plain, seconds } from './format';
+import { dated, forCustomer, money, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
 import { answerOf, codedAnswer, pauseReason, pauser } from './reasons';
 
@@ -59,7 +59,7 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   });
   switch (p.state) {
     case 'SUCCEEDED': {
-      const paid = { ...about, at: dated(p.updatedAt) };
+      const paid = { ...about, at: forCustomer(p.updatedAt) };
       return verdict(true, t('person.paid', { ...about, at: dated(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
     case 'FAILED':
@@ -87,7 +87,7 @@ export type Names = (templateId: string) => string;
 function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
   const template = names(i.templateId);
   const c = i.coupon;
-  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
+  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, then: c && !got ? t('support.couponGone') : undefined, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
   if (!c) {
     const about = { template, why: sorry(i.status === 'LEFT' ? 'LEFT' : i.reason) };
     return verdict(false, i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), t('tell.noCoupon', about));
@@ -95,17 +95,17 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
   const about = { template, code: plain(c.code ?? c.id) };
   switch (c.status) {
     case 'HELD':
-      return verdict(true, t('person.held', about), c.heldUntil ? t('tell.heldUntil', { ...about, until: dated(c.heldUntil) }) : t('tell.held', about));
+      return verdict(true, t('person.held', about), c.heldUntil ? t('tell.heldUntil', { ...about, until: forCustomer(c.heldUntil) }) : t('tell.held', about));
     case 'ISSUED':
-      return verdict(true, t('person.usable', about), c.expiresAt ? t('tell.usableUntil', { ...about, until: dated(c.expiresAt) }) : t('tell.usable', about));
+      return verdict(true, t('person.usable', about), c.expiresAt ? t('tell.usableUntil', { ...about, until: forCustomer(c.expiresAt) }) : t('tell.usable', about));
     case 'USED':
-      return verdict(true, t('person.used', { ...about, at: dated(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: dated(c.usedAt ?? i.at) }));
+      return verdict(true, t('person.used', { ...about, at: dated(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: forCustomer(c.usedAt ?? i.at) }));
     case 'EXPIRED':
-      return verdict(false, t('person.expired', { ...about, at: dated(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: dated(c.expiresAt ?? i.at) }));
+      return verdict(false, t('person.expired', { ...about, at: dated(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }));
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
   const name = plain(c.cancelledBy);
-  const cancelled = { ...about, at: dated(c.cancelledAt ?? i.at) };
+  const cancelled = { ...about, at: forCustomer(c.cancelledAt ?? i.at) };
   return verdict(false, name ? t('person.couponCancelledBy', { ...about, name }) : t('person.couponCancelled', about), t('tell.couponCancelled', cancelled));
 }
 
@@ -125,9 +125,9 @@ function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
 function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
   const about = { template: names(r.templateId), since: dated(r.since), why: refused(r.reason) };
   return {
-    id: `${r.templateId}/${r.since}`, got: undefined, text: r.until ? t('person.refusedUntil', { ...about, until: dated(r.until) }) : t('person.refusedSince', about),
-    tell: r.until ? t('tell.refusedThen', { template: about.template, since: dated(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: dated(r.since), why: sorry(r.reason) }),
-    everybody: true, to: `/coupons/${r.templateId}`,
+    id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : dated(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: dated(r.until) }),
+    tell: r.until ? t('tell.refusedThen', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }),
+    everybody: true, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };
 }
 
