@@ -48,6 +48,7 @@ type Promotion struct {
 	PausedBy         string     `json:"pausedBy,omitempty" doc:"largesse if it paused by itself"`
 	PausedAt         *time.Time `json:"pausedAt,omitempty"`
 	PauseReason      string     `json:"pauseReason,omitempty"`
+	ApprovalAsked    bool       `json:"approvalAsked,omitempty" doc:"Those who may approve were told that it waits"`
 	PauseCause       string     `json:"pauseCause,omitempty" doc:"person, rejected, budget, failures, approval, ended, canary, outcomes, books or provider"`
 	CancelledBy      string     `json:"cancelledBy,omitempty"`
 	CancelledAt      *time.Time `json:"cancelledAt,omitempty"`

@@ -49,11 +49,12 @@ func (a *API) promotionForAll(v store.PromotionView) *client.Promotion {
 const actorLargesse = "largesse"
 
 func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
+	awaits := rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove)
 	p := &client.Promotion{
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
 		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: timeOf(v.StartsAt), EndsAt: timeOf(v.EndsAt), WebhookURL: v.WebhookURL,
-		Metadata: v.Metadata.Map(), Notes: v.Notes, CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: rules.AwaitsApproval(v.Promotion, v.Counts, a.cfg.ApprovalAbove),
+		Metadata: v.Metadata.Map(), Notes: v.Notes, CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: awaits, ApprovalAsked: awaits && v.AskedRevision == v.Revision,
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),

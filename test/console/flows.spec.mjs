@@ -196,12 +196,13 @@ test('an approved schedule starts earlier only with another approval', async ({ 
   await confirm(second, 'Approve');
   const maker = await w.page({ key: w.keys.operator });
   await w.open(maker, `/#/promotions/${id}`);
-  await button(maker, 'Ask for approval…').click();
+  await button(maker, 'Start now…').click();
   await expect(dialog(maker).getByText(/approved a start at .*2099/)).toBeVisible();
-  await confirm(maker, 'Ask for approval', { 'To confirm': '30000.00' });
+  await confirm(maker, 'Remove the time and ask', { 'To confirm': '30000.00' });
   await expect(maker.getByText('Asked. Start it once it is approved.')).toBeVisible();
   const p = await w.api('GET', `/v1/promotions/${id}`);
-  expect([p.status, p.awaitingApproval, p.startsAt]).toEqual(['DRAFT', true, undefined]);
+  expect([p.status, p.awaitingApproval, p.approvalAsked, p.startsAt]).toEqual(['DRAFT', true, true, undefined]);
+  await expect(maker.getByText('Others were asked to approve it. Then you can start it.')).toBeVisible();
   await approve();
   await expect(dialog(second).getByText('Nothing is paid by the approval: somebody starts it.')).toBeVisible();
   await confirm(second, 'Approve');

@@ -98,6 +98,9 @@ export function moment(at: string | Date): string {
   return (d.toDateString() === new Date().toDateString() ? time : dayAndTime).format(d);
 }
 
+/** exact is a time in the browser's zone with its day and its seconds, as in a report. */
+export const exact = (at: string | Date): string => formats().dayAndTime.format(new Date(at));
+
 /** dated is a time with its day, but no seconds: one that is planned, or that is read later. */
 export const dated = (at: string | Date): string => formats().dated.format(new Date(at));
 

@@ -38,7 +38,7 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT' && p.totalCount > 0 && !(p.awaitingApproval && p.startsAt), role: 'campaigner', label: asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0 && !(p.awaitingApproval && (p.startsAt || p.approvalAsked)), role: 'campaigner', label: startsEarly(p) ? t('act.startNow') : asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
     { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
     { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
     { when: true, role: 'campaigner', label: t('act.change'), look: '' },
@@ -95,8 +95,8 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
     ...(before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : []),
   ];
   return {
-    title: asks(p) ? t('start.askTitle', { name: p.name }) : t('start.title', { name: p.name }),
-    button: asks(p) ? t('start.askButton') : t('start.button', { n: p.totalCount }),
+    title: startsEarly(p) ? t('start.earlyTitle', { name: p.name }) : asks(p) ? t('start.askTitle', { name: p.name }) : t('start.title', { name: p.name }),
+    button: startsEarly(p) ? t('start.earlyButton') : asks(p) ? t('start.askButton') : t('start.button', { n: p.totalCount }),
     consequences: [
       ...(startsEarly(p) ? [t('start.early', { name: plain(p.approvedBy), at: dated(p.startsAt!) })] : []),
       asks(p) ? t('start.askEffect', { n: p.totalCount, amount: amount(p) }) : t('start.effect', { n: p.totalCount, amount: amount(p) }),

@@ -140,6 +140,14 @@ export class TargetFile {
   get ready(): boolean {
     return this.busy === '' && !this.error && this.accepted > 0;
   }
+  /** alreadyPaid names the promotions that paid people of the file, with the corrected lines. */
+  get alreadyPaid(): Check['alreadyPaid'] {
+    const all = new Map<string, Check['alreadyPaid'][number]>();
+    for (const p of [...(this.found?.alreadyPaid ?? []), ...(this.#corrected?.check.alreadyPaid ?? [])]) {
+      all.set(p.promotionId, { ...p, count: p.count + (all.get(p.promotionId)?.count ?? 0) });
+    }
+    return [...all.values()];
+  }
   get accepted(): number {
     return (this.found?.accepted ?? 0) + this.correctedLines.length;
   }
