@@ -77,6 +77,7 @@ func TestCalls(t *testing.T) {
 		{"ApproveSeen", "POST /v1/promotions/7/approve  ", promotion, func(c *c) (any, error) {
 			return c.ApproveSeen(ctx, client.Promotion{ID: "7", ETag: `"v1-2-3-4"`})
 		}},
+		{"AskApproval", "POST /v1/promotions/7/ask-approval  ", promotion, func(c *c) (any, error) { return c.AskApproval(ctx, "7") }},
 		{"Reject", `POST /v1/promotions/7/reject  {"reason":"no"}`, promotion, func(c *c) (any, error) { return c.RejectPromotion(ctx, "7", "no") }},
 		{"Delete", "DELETE /v1/promotions/7  ", nil, func(c *c) (any, error) { return nil, c.DeletePromotion(ctx, "7") }},
 		{"Create", `POST /v1/promotions  {"id":"7","name":"Spring","type":"POINT","amount":5,"maxRetries":0}`, promotion, func(c *c) (any, error) {

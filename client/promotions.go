@@ -49,6 +49,7 @@ type Promotion struct {
 	PausedAt         *time.Time `json:"pausedAt,omitempty"`
 	PauseReason      string     `json:"pauseReason,omitempty"`
 	ApprovalAsked    bool       `json:"approvalAsked,omitempty" doc:"Those who may approve were told that it waits"`
+	StartsEarly      bool       `json:"startsEarly,omitempty" doc:"It was approved for startsAt: a start before that needs another approval"`
 	PauseCause       string     `json:"pauseCause,omitempty" doc:"person, rejected, budget, failures, approval, ended, canary, outcomes, books or provider"`
 	CancelledBy      string     `json:"cancelledBy,omitempty"`
 	CancelledAt      *time.Time `json:"cancelledAt,omitempty"`
@@ -276,6 +277,12 @@ func (c *Client) ApproveSeen(ctx context.Context, seen Promotion) (Promotion, er
 // RUNNING promotion becomes PAUSED.
 func (c *Client) RejectPromotion(ctx context.Context, id, reason string) (Promotion, error) {
 	return post[Promotion](ctx, c, map[string]string{"reason": reason}, "v1", "promotions", id, "reject")
+}
+
+// AskApproval tells those who may approve that a DRAFT or PAUSED promotion waits for them,
+// once for each of its changes. It pays nothing.
+func (c *Client) AskApproval(ctx context.Context, id string) (Promotion, error) {
+	return post[Promotion](ctx, c, nil, "v1", "promotions", id, "ask-approval")
 }
 
 // DeletePromotion deletes a DRAFT and its targets.

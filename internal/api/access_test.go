@@ -64,7 +64,7 @@ var mayCall = map[string]string{
 
 	"GET /v1/promotions": "vcoa", "POST /v1/promotions": "coa", "GET /v1/promotions/{id}": "vcoa", "PATCH /v1/promotions/{id}": "coa", "DELETE /v1/promotions/{id}": "coa",
 	"POST /v1/promotions/{id}/start": "coa", "POST /v1/promotions/{id}/pause": "coa", "POST /v1/promotions/{id}/resume": "coa",
-	"POST /v1/promotions/{id}/cancel": "coa", "POST /v1/promotions/{id}/close": "coa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa",
+	"POST /v1/promotions/{id}/cancel": "coa", "POST /v1/promotions/{id}/close": "coa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa", "POST /v1/promotions/{id}/ask-approval": "coa",
 	"POST /v1/promotions/{id}/duplicate": "coa", "POST /v1/promotions/{id}/test-payment": "coa", "POST /v1/coupon-templates/{id}/duplicate": "coa",
 	"GET /v1/promotions/{id}/report": "vcoa", "GET /v1/coupon-templates/{id}/report": "vcoa",
 	"GET /v1/promotions/{id}/events": "vcoa", "GET /v1/promotions/{id}/stream": "vcoa",

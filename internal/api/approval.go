@@ -58,6 +58,12 @@ func (a *API) addApprovals() {
 		example: tree{"reason": "the budget of this month is used up"},
 	}, a.reject)
 	call(a, operation{
+		id: "ask-approval", method: http.MethodPost, path: path + "/ask-approval", tag: "promotions", roles: campaigners,
+		summary: "Tell those who may approve that it waits for them",
+		status:  http.StatusAccepted,
+		errors:  promotionMoves,
+	}, a.askApproval)
+	call(a, operation{
 		id: "list-uploads", method: http.MethodGet, path: path + "/uploads", tag: "targets", roles: readers,
 		summary: "List uploads",
 		errors:  []string{reward.CodeNotFound},
@@ -116,6 +122,11 @@ func (a *API) persons(ctx context.Context) ([]string, error) {
 
 func (a *API) reject(ctx context.Context, in *promotionRejectInput) (*promotionOutput, error) {
 	v, err := a.cfg.Promotions.Reject(ctx, in.id, actor(ctx), in.Body.Reason)
+	return a.withSummaries(ctx, v, err)
+}
+
+func (a *API) askApproval(ctx context.Context, in *PromotionPath) (*promotionOutput, error) {
+	v, err := a.cfg.Promotions.AskApproval(ctx, in.id)
 	return a.withSummaries(ctx, v, err)
 }
 

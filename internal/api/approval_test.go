@@ -60,6 +60,30 @@ func TestQuantitiesNeedTwoPeople(t *testing.T) {
 	b.as(t, "lee", "POST", "/v1/coupon-templates/9/approve", "").wantProblem(t, http.StatusNotFound, "TEMPLATE_NOT_FOUND")
 }
 
+func TestAskApproval(t *testing.T) {
+	t.Parallel()
+	b, path := needsApproval(t)
+	if got := b.as(t, "kim", "GET", path, "").object(t); got["awaitingApproval"] != true || got["approvalAsked"] != nil {
+		t.Errorf("before: %v", got)
+	}
+	if got := b.as(t, "kim", "POST", path+"/ask-approval", "").object(t); got["approvalAsked"] != true || got["status"] != "DRAFT" {
+		t.Errorf("asked: %v", got)
+	}
+	b.as(t, "kim", "PATCH", path, `{"startsAt":"2099-01-01T00:00:00Z"}`).want(t, http.StatusOK)
+	if got := b.as(t, "kim", "GET", path, "").object(t); got["approvalAsked"] != nil {
+		t.Errorf("after a change: %v", got)
+	}
+	b.as(t, "lee", "POST", path+"/approve", "").want(t, http.StatusAccepted)
+	if got := b.as(t, "kim", "GET", path, "").object(t); got["startsEarly"] != true {
+		t.Errorf("approved for later: %v", got)
+	}
+	b.as(t, "kim", "POST", path+"/ask-approval", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+	b.as(t, "kim", "PATCH", path, `{"startsAt":null}`).want(t, http.StatusOK)
+	b.as(t, "lee", "POST", path+"/reject", `{"reason":"no"}`).want(t, http.StatusAccepted)
+	b.as(t, "kim", "POST", path+"/ask-approval", "").wantProblem(t, http.StatusConflict, "ILLEGAL_STATE")
+	b.as(t, "kim", "POST", "/v1/promotions/9/ask-approval", "").wantProblem(t, http.StatusNotFound, "PROMOTION_NOT_FOUND")
+}
+
 func TestApprovals(t *testing.T) {
 	t.Parallel()
 

@@ -54,7 +54,7 @@ func (a *API) promotionOf(v store.PromotionView) *client.Promotion {
 		ID: v.ID.String(), Name: v.Name, Type: string(v.Type), Status: string(v.Status), Amount: int64(v.Amount),
 		VoucherCode: v.VoucherCode, Currency: v.Currency, MaxRetries: v.MaxRetries, ConsumersPerInstance: v.ConsumersPerInstance, Closed: v.Closed,
 		RatePerSecond: v.RatePerSecond, Weight: v.Weight, MaxAmount: int64(v.MaxAmount), StartsAt: timeOf(v.StartsAt), EndsAt: timeOf(v.EndsAt), WebhookURL: v.WebhookURL,
-		Metadata: v.Metadata.Map(), Notes: v.Notes, CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: awaits, ApprovalAsked: awaits && v.AskedRevision == v.Revision,
+		Metadata: v.Metadata.Map(), Notes: v.Notes, CreatedBy: v.CreatedBy, ApprovedBy: v.ApprovedBy, AwaitingApproval: awaits, ApprovalAsked: awaits && v.AskedRevision == v.Revision, StartsEarly: !awaits && rules.StartsEarly(v.Promotion, v.Counts, a.cfg.ApprovalAbove, time.Now()),
 		RejectedBy: v.RejectedBy, RejectReason: v.RejectReason,
 		TotalCount: v.Counts.Total(), ExpectedCount: v.ExpectedCount, Counts: countsOf(&v.Counts),
 		AmountTotal: int64(v.Counts.AmountTotal()), AmountSucceeded: int64(v.Counts.Amounts[reward.Succeeded]),

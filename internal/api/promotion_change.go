@@ -57,6 +57,7 @@ type ImmutableFields struct {
 	PausedBy             immutable `json:"pausedBy,omitempty" hidden:"true"`
 	PausedAt             immutable `json:"pausedAt,omitempty" hidden:"true"`
 	PauseReason          immutable `json:"pauseReason,omitempty" hidden:"true"`
+	StartsEarly          immutable `json:"startsEarly,omitempty" hidden:"true"`
 	ApprovalAsked        immutable `json:"approvalAsked,omitempty" hidden:"true"`
 	PauseCause           immutable `json:"pauseCause,omitempty" hidden:"true"`
 	CancelledBy          immutable `json:"cancelledBy,omitempty" hidden:"true"`

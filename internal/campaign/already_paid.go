@@ -40,12 +40,13 @@ type PaidOf struct {
 // of a promotion.
 func (u *Uploads) AlreadyPaid(ctx context.Context, id reward.PromotionID) (PaidOf, error) {
 	ctx = store.ForViewer(ctx)
-	if _, err := u.cfg.Rows.PromotionGet(ctx, id); err != nil {
+	view, err := u.cfg.Rows.PromotionGet(ctx, id)
+	if err != nil {
 		return PaidOf{}, err
 	}
 	p, before := store.PayoutListParams{PromotionID: id, Limit: usersPerRead}, newPaidCount(u.cfg.Rows)
 	var out PaidOf
-	for !out.Complete && out.Targets < paidTargetsMax {
+	for more := true; more && out.Targets < paidTargetsMax; {
 		rows, err := u.cfg.Rows.PayoutList(ctx, p)
 		if err != nil {
 			return PaidOf{}, err
@@ -58,10 +59,10 @@ func (u *Uploads) AlreadyPaid(ctx context.Context, id reward.PromotionID) (PaidO
 			return PaidOf{}, err
 		}
 		out.Targets += int64(len(rows))
-		out.Complete = len(rows) < p.Limit
+		more = len(rows) == p.Limit
 	}
+	out.Complete = out.Targets >= view.Counts.Total()
 	delete(before.paid, id)
-	var err error
 	out.Promotions, err = before.promotions(ctx)
 	return out, err
 }

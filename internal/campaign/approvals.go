@@ -97,6 +97,22 @@ func (s *Promotions) Reject(ctx context.Context, id reward.PromotionID, by, reas
 	return s.changed(ctx, id, actionReject.name, "actor", by)
 }
 
+// AskApproval tells those who may approve that a promotion waits for that, once for each of
+// its changes. It pays nothing. If the promotion does not wait, it is CodeIllegalState.
+func (s *Promotions) AskApproval(ctx context.Context, id reward.PromotionID) (store.PromotionView, error) {
+	v, err := s.cfg.Store.PromotionGet(ctx, id)
+	if err != nil {
+		return store.PromotionView{}, err
+	}
+	if !rules.AwaitsApproval(v.Promotion, v.Counts, s.cfg.ApprovalAbove) {
+		return store.PromotionView{}, reward.NewError(reward.KindConflict, reward.CodeIllegalState, "promotion %s does not wait for an approval: it needs none, has one, or was rejected", id)
+	}
+	if _, err := s.cfg.Store.PromotionAskApproval(ctx, id, s.cfg.ApprovalAbove); err != nil {
+		return store.PromotionView{}, err
+	}
+	return s.changed(ctx, id, "ask for an approval")
+}
+
 // checkReason returns what is wrong with the reason that a person gives for a decision.
 func checkReason(field, reason string) []reward.FieldError {
 	if n := utf8.RuneCountInString(reason); reward.IsBlank(reason) || n > reasonMax {

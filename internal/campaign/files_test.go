@@ -203,12 +203,14 @@ func TestAlreadyPaid(t *testing.T) {
 	}{
 		{"ByOthers", 1200, PaidOf{Targets: 1200, Complete: true, Promotions: []PaidBefore{{PromotionID: 8, Name: "November bonus", People: 2}}}},
 		{"OfNobody", 0, PaidOf{Complete: true}},
+		{"Of10000", 10_000, PaidOf{Targets: 10_000, Complete: true, Promotions: []PaidBefore{{PromotionID: 8, Name: "November bonus", People: 2}}}},
 		{"OfTheFirst10000", 10_001, PaidOf{Targets: 10_000, Promotions: []PaidBefore{{PromotionID: 8, Name: "November bonus", People: 2}}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			rows := newFakeUploadRows(reward.Promotion{ID: 7, Type: reward.Point})
 			rows.other = reward.Promotion{ID: 8, Name: "November bonus"}
+			rows.view.Counts.Payouts[reward.Ready] = int64(tc.targets)
 			for id := range tc.targets {
 				rows.rows[id] = store.NewPayout{TargetID: id, UserID: fmt.Sprintf("u%d", id/2)} // everybody twice
 			}

@@ -110,6 +110,9 @@ var codeHeader = regexp.MustCompile(`(?i)^(((coupon|voucher|promo|discount|gift)
 // workbookBegins is what .xlsx files begin with.
 const workbookBegins = "PK\x03\x04"
 
+// justNumber is the header of codes, or among other columns that of serial numbers.
+const justNumber = "번호"
+
 // codeFile reads a CSV file with one code per line, and an optional header, in any
 // encoding of package sheet, or the first sheet of an .xlsx file. It holds one batch of
 // codes.
@@ -211,7 +214,7 @@ func (f *codeFile) cell() ([]byte, error) {
 	for at, cell := range row.Cells {
 		if text := strings.TrimSpace(cell.Text); text != "" || cell.Problem != "" {
 			filled = append(filled, at)
-			if codeHeader.MatchString(text) {
+			if codeHeader.MatchString(text) && text != justNumber {
 				headers = append(headers, at)
 			}
 		}

@@ -216,6 +216,8 @@ func TestFilesOfCodes(t *testing.T) {
 			"longest":          {strings.Repeat("x", reward.CodeMax) + "\nb", strings.Repeat("x", reward.CodeMax), 2},
 			"workbook":         {workbookOf(r, []any{"A1"}, []any{"B2"}), "A1", 2},
 			"workbook, column": {workbookOf(r, []any{"이름", "쿠폰 번호"}, []any{"ann", "A1"}, []any{nil, nil}, []any{"bob", int64(42)}), "A1", 2},
+			"workbook, No.":    {workbookOf(r, []any{"번호", "쿠폰번호"}, []any{int64(1), "A1"}, []any{int64(2), "B2"}), "A1", 2},
+			"workbook, 번호":     {workbookOf(r, []any{"번호"}, []any{"A1"}, []any{"B2"}), "A1", 2},
 			"batches":          {many(2*store.CodesMax + 1), "M000000", 2*store.CodesMax + 1},
 		} {
 			id := r.create(reward.CouponTemplate{TotalQuantity: 2})
@@ -253,6 +255,7 @@ func TestFilesOfCodes(t *testing.T) {
 			"utf 16, cut":     {"\xff\xfeA\x00\n\x00\x00\xdc\n\x00", reward.CodeBadCodes, "line 2: it is not text in UTF-8"},
 			"a byte of zero":  {"A\nB\x00\n", reward.CodeBadCodes, "line 2: it is not text in UTF-8"},
 			"two columns":     {workbookOf(r, []any{"A", "1"}), reward.CodeBadCodes, "line 1: codes must be in one column; name it code in the first row"},
+			"serial numbers":  {workbookOf(r, []any{"번호", "쿠폰"}, []any{int64(1), "A"}), reward.CodeBadCodes, "line 1: codes must be in one column"},
 			"another column":  {workbookOf(r, []any{"A"}, []any{nil, "B"}), reward.CodeBadCodes, "line 2: codes must be in one column"},
 			"rounded number":  {workbookOf(r, []any{"code"}, []any{1.5e20}), reward.CodeBadCodes, "line 2: code "},
 			"no workbook":     {"PK\x03\x04", sheet.CodeBadWorkbook, "the file is no .xlsx file"},

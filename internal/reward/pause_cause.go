@@ -27,7 +27,7 @@ func PauseCause(p *Promotion) string {
 	switch {
 	case p.Status != Paused:
 		return ""
-	case strings.HasPrefix(p.PauseReason, `rejected by "`):
+	case p.RejectedBy != "" && strings.HasPrefix(p.PauseReason, `rejected by "`):
 		return "rejected"
 	case p.PausedBy != "":
 		return "person"

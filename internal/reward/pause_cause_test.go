@@ -6,11 +6,14 @@ import (
 
 func TestPauseCause(t *testing.T) {
 	t.Parallel()
+	rejected := Promotion{Status: Paused, PausedBy: "lee", RejectedBy: "lee", PauseReason: `rejected by "lee": too much`}
+	if got := PauseCause(&rejected); got != "rejected" {
+		t.Errorf("a rejection is %q", got)
+	}
 	for _, tc := range []struct{ by, reason, want string }{
 		{"kim", `paused by "kim"`, "person"},
 		{"kim", "ended at noon", "person"},
-		{"kim", `rejected by "lee": too much`, "rejected"},
-		{"", `rejected by "lee": too much`, "rejected"},
+		{"kim", `rejected by "lee": a joke`, "person"},
 		{"", "the next payout would exceed the budget maxAmount = 100 KRW, of which 90 KRW is spent", "budget"},
 		{"", "51 of the last 100 payouts that ended failed: check their error codes before you resume", "failures"},
 		{"", "waits for an approval: it is worth 2,000 KRW; ask someone who did not create, change or fill it to approve it, then resume", "approval"},

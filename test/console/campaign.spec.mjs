@@ -33,7 +33,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await page.getByLabel('통화').fill('KRW');
   await expect(page.getByText('17명, 모두 33,000원', { exact: true })).toBeVisible();
   await expect(page.getByText(/CP949, 쉼표로 구분/)).toBeVisible();
-  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 이미 받았으며, 다시 지급됩니다:`)).toBeVisible();
+  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 다음 프로모션에서 이미 받았으며, 또 지급됩니다:`)).toBeVisible();
   // Two of the three lines are corrected here, and the third is for the colleague who made the file.
   const line = (n) => page.getByRole('group').filter({ has: page.getByText(new RegExp(`^${n}번째 줄`)) }).last();
   await line(4).getByLabel('고객번호').fill(String(first + 2));

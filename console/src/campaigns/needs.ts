@@ -23,9 +23,9 @@ function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
     if (session.may('operator') && p.createdBy !== session.me?.name) return { text: t('campaigns.approvalByYou', { ...about, name: plain(p.createdBy) }), act: t('campaigns.decide'), to: '/approvals/' + p.id };
     return undefined; // others decide
   }
+  if (endedBefore(p)) return { ...look, text: t('campaign.endedBefore') };
   if (p.status === 'DRAFT' && p.approvedBy && !p.startsAt) return { ...look, text: t('campaigns.approved', { name: plain(p.approvedBy) }) };
   if (p.rejectedBy) return { ...look, text: t('campaigns.rejected', { name: plain(p.rejectedBy), why: plain(p.rejectReason) }) };
-  if (endedBefore(p)) return { ...look, text: t('campaign.endedBefore') };
   if (p.status === 'PAUSED') {
     const why = pauseReason(p);
     const name = pauser(p);

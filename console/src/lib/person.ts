@@ -29,6 +29,7 @@ export interface Verdict {
   then?: string;
   /** everybody tells that it is about all customers, not about this one. */
   everybody?: boolean;
+  template?: string; // of a coupon, by its ID
   to: string;
 }
 
@@ -87,7 +88,7 @@ export type Names = (templateId: string) => string;
 function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
   const template = names(i.templateId);
   const c = i.coupon;
-  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, then: c && !got ? t('support.couponGone') : undefined, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
+  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, then: c && !got ? t('support.couponGone') : undefined, template: i.templateId, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
   if (!c) {
     const about = { template, why: sorry(i.status === 'LEFT' ? 'LEFT' : i.reason) };
     return verdict(false, i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), t('tell.noCoupon', about));
@@ -111,13 +112,14 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
 
 /** lineVerdict is about a request that is not settled yet. */
 function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
-  const template = names(r.requestId.slice(0, r.requestId.indexOf(':')));
+  const id = r.requestId.slice(0, r.requestId.indexOf(':'));
+  const template = names(id);
   const place = { template, ticket: number(r.ticket), n: r.queueRank ?? 0 };
   const wait = r.estimatedWaitMillis === undefined ? '' : t('person.wait', { wait: seconds(r.estimatedWaitMillis / 1000) });
   const drawn = r.queueRank === undefined;
   return {
-    id: r.requestId, got: undefined, text: [drawn ? t('person.inDraw', place) : t('person.inLine', place), wait].filter(Boolean).join(' '),
-    tell: [drawn ? t('tell.inDraw', place) : t('tell.inLine', place), wait].filter(Boolean).join(' '), to: `/coupons/${r.requestId.slice(0, r.requestId.indexOf(':'))}`,
+    id: r.requestId, template: id, got: undefined, text: [drawn ? t('person.inDraw', place) : t('person.inLine', place), wait].filter(Boolean).join(' '),
+    tell: [drawn ? t('tell.inDraw', place) : t('tell.inLine', place), wait].filter(Boolean).join(' '), to: `/coupons/${id}`,
   };
 }
 
@@ -127,7 +129,7 @@ function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
   return {
     id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : dated(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: dated(r.until) }),
     tell: r.until ? t('tell.refusedThen', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }),
-    everybody: true, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
+    everybody: true, template: r.templateId, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };
 }
 

@@ -69,7 +69,7 @@ class Session {
   }
 
   leave(ended = false): void {
-    this.ended = ended && this.me !== null;
+    this.ended = ended && (this.ended || this.me !== null);
     this.#key = '';
     this.me = null;
     sessionStorage.removeItem(storage);

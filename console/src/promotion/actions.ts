@@ -1,6 +1,6 @@
 // What may be done to a promotion, and what is asked before it happens.
 
-import { api, approveSeen, Keys, Problem, read, type Payout, type Promotion } from '../lib/api';
+import { api, approveSeen, Keys, read, type Payout, type Promotion } from '../lib/api';
 import { minor, unitsOf, whole } from '../lib/form';
 import { capital, dated, duration, money, plain } from '../lib/format';
 import { t } from '../lib/language.svelte';
@@ -38,7 +38,9 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
-    { when: status === 'DRAFT' && p.totalCount > 0 && !(p.awaitingApproval && (p.startsAt || p.approvalAsked)), role: 'campaigner', label: startsEarly(p) ? t('act.startNow') : asks(p) ? t('act.ask') : t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
+    { when: status === 'DRAFT' && !!p.startsEarly, role: 'campaigner', label: t('act.startNow'), look: '', question: (p) => ask(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0 && !!p.awaitingApproval && !p.approvalAsked, role: 'campaigner', label: t('act.ask'), look: '', question: (p) => ask(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0 && !p.startsEarly, role: 'campaigner', more: !!p.awaitingApproval, label: t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
     { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
     { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
     { when: true, role: 'campaigner', label: t('act.change'), look: '' },
@@ -65,17 +67,18 @@ async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
 const typedFrom = 1_000_000;
 const rowsShown = 3;
 
-/** paidBefore names the promotions that paid people of this one, with how many. */
-export async function paidBefore(id: string): Promise<string[]> {
-  const found = await read(api.GET('/v1/promotions/{id}/already-paid', { params: { path: { id } } }));
-  const names = found.promotions.map((x) => t('campaign.paidIn', { n: x.count, name: plain(x.name) || x.promotionId }));
-  return names.length && !found.complete ? [...names, t('campaign.paidOfFirst', { n: found.targets })] : names;
-}
+const lookMillis = 3000; // for what only helps to decide
 
-/** startsEarly tells whether a start now would be before the time that was approved. */
-const startsEarly = (p: Promotion): boolean => !!p.approvedBy && !!p.startsAt && Date.parse(p.startsAt) > Date.now();
-/** asks tells whether a start would only ask for an approval. */
-const asks = (p: Promotion): boolean => !!p.awaitingApproval || startsEarly(p);
+/** paidBefore names the promotions that paid people of this one, with how many; a failure is a line, too. */
+export async function paidBefore(id: string): Promise<string[]> {
+  try {
+    const found = await read(api.GET('/v1/promotions/{id}/already-paid', { params: { path: { id } }, signal: AbortSignal.timeout(lookMillis) }));
+    const names = found.promotions.map((x) => t('campaign.paidIn', { n: x.count, name: plain(x.name) || x.promotionId }));
+    return found.complete ? names : [...names, t('campaign.paidOfFirst', { n: found.targets })];
+  } catch {
+    return [t('campaign.paidUnknown')];
+  }
+}
 
 /** start asks in proportion to the sum: with who is paid what, for how long, and who was paid before. */
 export async function start(p: Promotion, seen: Seen): Promise<Question> {
@@ -87,7 +90,7 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
   const facts = [
     { label: t('campaign.howLong'), text: p.ratePerSecond ? t('campaign.about', { duration: duration(p.totalCount / p.ratePerSecond) }) : t('campaign.noRate') },
     { label: t('field.budget'), text: p.maxAmount ? money(p.maxAmount, p.currency) : t('common.none') },
-    ...(p.startsAt ? [{ label: t('field.starts'), text: asks(p) ? dated(p.startsAt) : t('campaign.nowInstead', { at: dated(p.startsAt) }) }] : []),
+    ...(p.startsAt ? [{ label: t('field.starts'), text: t('campaign.nowInstead', { at: dated(p.startsAt) }) }] : []),
     ...(p.endsAt ? [{ label: t('campaign.ends'), text: dated(p.endsAt) }] : []),
     ...(p.approvedBy ? [{ label: t('approvals.approved'), text: `${p.approvedBy}: ${money(p.approvedAmount, p.currency)}` }] : []),
     ...(p.awaitingApproval ? [{ label: t('campaign.approval'), text: t('campaign.approvalFirst') }] : []),
@@ -95,25 +98,28 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
     ...(before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : []),
   ];
   return {
-    title: startsEarly(p) ? t('start.earlyTitle', { name: p.name }) : asks(p) ? t('start.askTitle', { name: p.name }) : t('start.title', { name: p.name }),
-    button: startsEarly(p) ? t('start.earlyButton') : asks(p) ? t('start.askButton') : t('start.button', { n: p.totalCount }),
-    consequences: [
-      ...(startsEarly(p) ? [t('start.early', { name: plain(p.approvedBy), at: dated(p.startsAt!) })] : []),
-      asks(p) ? t('start.askEffect', { n: p.totalCount, amount: amount(p) }) : t('start.effect', { n: p.totalCount, amount: amount(p) }),
-    ],
+    title: t('start.title', { name: p.name }),
+    button: t('start.button', { n: p.totalCount }),
+    consequences: [t('start.effect', { n: p.totalCount, amount: amount(p) })],
     facts,
     typed: p.amountTotal >= typedFrom ? amount(p) : undefined,
     sum: true,
+    act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+  };
+}
+
+/** ask asks for an approval, and before that removes a time to start that was approved. It pays nothing. */
+function ask(p: Promotion, seen: Seen): Question {
+  const tag = seen.tag();
+  const early = p.startsEarly && p.startsAt;
+  return {
+    title: t(early ? 'start.earlyTitle' : 'start.askTitle', { name: p.name }),
+    button: t(early ? 'start.earlyButton' : 'start.askButton'),
+    consequences: [...(early ? [t('start.early', { name: plain(p.approvedBy), at: dated(early) })] : []), t('start.askEffect', { n: p.totalCount, amount: amount(p) })],
     act: async () => {
-      if (!asks(p)) return reread(api.POST('/v1/promotions/{id}/start', at(p)), seen);
-      if (startsEarly(p)) await api.PATCH('/v1/promotions/{id}', { ...at(p), body: { startsAt: null } });
-      const now = await read(api.GET('/v1/promotions/{id}', at(p)));
-      // A refused start asks those who may approve. One that is not refused would pay.
-      if (now.awaitingApproval) await api.POST('/v1/promotions/{id}/start', at(p)).catch((err: unknown) => {
-        if (!(err instanceof Problem && err.code === 'APPROVAL_NEEDED')) throw err;
-      });
-      await seen.now();
-      return t(now.awaitingApproval ? 'start.asked' : 'start.approved');
+      if (early) await api.PATCH('/v1/promotions/{id}', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} }, body: { startsAt: null } });
+      await reread(api.POST('/v1/promotions/{id}/ask-approval', at(p)), seen);
+      return t('start.asked');
     },
   };
 }
