@@ -41,10 +41,12 @@ const (
 
 // usedUp are operations that may never succeed here: the calls that replay or
 // discard all dead letters can leave none for them, and the caller cannot approve
-// promotions and templates that it has changed before. TestDeadLetterReplay, TestApprovals
-// and TestQuantitiesNeedTwoPeople of internal/api cover their successful responses.
+// promotions and templates that it has changed before. Without approval.above, no promotion
+// waits for an approval. TestDeadLetterReplay, TestApprovals, TestAskApproval and
+// TestQuantitiesNeedTwoPeople of internal/api cover their successful responses.
 var usedUp = []string{
 	"POST /v1/dead-letters/{id}/replay", "POST /v1/dead-letters/{id}/discard", "POST /v1/promotions/{id}/approve", "POST /v1/coupon-templates/{id}/approve",
+	"POST /v1/promotions/{id}/ask-approval",
 }
 
 // TestOpenAPI compares a running instance with its own OpenAPI description.

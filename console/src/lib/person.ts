@@ -147,7 +147,7 @@ export function verdicts(h: History, waiting: Schemas['IssueRequest'][], names: 
 /** answer is one sentence: how much of it did they get? */
 export function answer(all: Verdict[]): string {
   const got = all.filter((v) => v.got).length;
-  return got === all.length ? t('person.gotAll', { n: got }) : t('person.gotSome', { got, n: all.length });
+  return got === all.length ? t('person.gotAll', { n: got }) : t('person.gotSome', { open: all.length - got, n: all.length });
 }
 
 /** paidTwice names promotions that paid a person more than once. */
