@@ -413,15 +413,14 @@ test('why did I not get it', async ({ w }) => {
   await page.getByRole('searchbox').fill('late');
   await page.keyboard.press('Enter');
   await expect(page.getByText('Nothing is recorded for this user')).toBeVisible();
-  await page.getByRole('combobox', { name: 'Drop' }).selectOption({ label: name });
+  await button(page, name).click();
   await expect(page.getByText(new RegExp(`${name} refused every request from .* until now: all coupons were gone\\.`))).toBeVisible();
   await expect(page).toHaveURL(/template=/);
   // Among more than a hundred templates, older ones are found by their name.
   await Promise.all(Array.from({ length: 100 }, (_, i) => w.api('POST', '/v1/coupon-templates', { name: `Newer ${i}`, totalQuantity: 1, opensAt: '2099-01-01T00:00:00Z' })));
   await w.open(page, '/#/people/late');
   await page.getByLabel('Find a drop').fill(name);
-  await expect(page.locator('option', { hasText: name })).toBeAttached();
-  await page.getByRole('combobox', { name: 'Drop' }).selectOption({ label: name });
+  await button(page, name).click();
   await expect(page.getByText(/refused every request from .* until now: all coupons were gone\./)).toBeVisible();
   const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
   await w.open(page, `/#/people/${failed.userId}`);
