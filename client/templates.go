@@ -187,10 +187,10 @@ func (c *Client) FindTemplates(ctx context.Context, search string) iter.Seq2[Tem
 }
 
 // ImportCodes streams a file of codes of any size to a template, while ctx lives. The
-// file has one code per line, or is an .xlsx file with them in one column. Coupons get the codes in its order, each once. After a
-// *Problem, nothing was imported; its code is CODES_EXHAUSTED if the first file has
-// fewer codes than the template has coupons to issue, and BAD_CODES for a bad line.
-// Do not use the reader again after an error.
+// file has one code per line, or is an .xlsx file with them in one column. Coupons get
+// the codes in its order, each once. After a *Problem, nothing was imported; its code is
+// CODES_EXHAUSTED if the first file has fewer codes than the template has coupons to
+// issue, and BAD_CODES for a bad line. Do not use the reader again after an error.
 func (c *Client) ImportCodes(ctx context.Context, id string, file io.Reader, o ImportOptions) (CodesResult, error) {
 	return call[CodesResult](ctx, c, upload([]string{"v1", "coupon-templates", id, "codes"}, mediaTypes[CSV], file, o.Gzip))
 }

@@ -301,9 +301,9 @@ func (c *cli) templateCodesCommand() *cobra.Command {
 		Use:   "codes ID FILE",
 		Short: "Import the codes of a coupon template from a file",
 		Long: `Import the codes of a coupon template from a file with one code per line, which may
-begin with a header such as code, or from the first sheet of an .xlsx file. Either all codes of the file are imported or none.
-Coupons get the codes in the order of the file, each once. The code of a cancelled
-coupon is not given again.
+begin with a header such as code, or from the first sheet of an .xlsx file. Either all
+codes of the file are imported or none. Coupons get the codes in the order of the file,
+each once. The code of a cancelled coupon is not given again.
 
 The first file must come before the first coupon, and must have a code for each
 coupon to issue. Later files add codes. A file whose name ends with .gz is

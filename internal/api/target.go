@@ -340,9 +340,9 @@ func detectFormat(body io.Reader) (campaign.Format, io.Reader) {
 		switch {
 		case head[0] == '{':
 			return campaign.FormatNDJSON, r
-		case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		case bytes.HasPrefix(head, []byte(sheet.Begins)):
 			return campaign.FormatXLSX, r
-		case bytes.HasPrefix([]byte("PK\x03\x04"), head):
+		case bytes.HasPrefix([]byte(sheet.Begins), head):
 			continue
 		}
 		break

@@ -107,9 +107,6 @@ const codeLineMax = 4096
 
 var codeHeader = regexp.MustCompile(`(?i)^(((coupon|voucher|promo|discount|gift)[ _-]?)?codes?|(쿠폰|할인|바우처|상품권)? ?(코드|번호))$`)
 
-// workbookBegins is what .xlsx files begin with.
-const workbookBegins = "PK\x03\x04"
-
 // justNumber is the header of codes, or among other columns that of serial numbers.
 const justNumber = "번호"
 
@@ -133,7 +130,7 @@ func newCodeFile(r io.Reader) *codeFile {
 
 // open begins to read the file.
 func (f *codeFile) open() error {
-	if begin, _ := f.file.Peek(len(workbookBegins)); string(begin) != workbookBegins {
+	if begin, _ := f.file.Peek(len(sheet.Begins)); string(begin) != sheet.Begins {
 		f.text = sheet.NewTextReader(f.file, "")
 		f.lines = bufio.NewScanner(f.text)
 		f.lines.Buffer(make([]byte, codeLineMax), codeLineMax)

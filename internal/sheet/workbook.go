@@ -18,6 +18,9 @@ import (
 // MediaType is the media type of .xlsx files.
 const MediaType = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
+// Begins is what .xlsx files begin with.
+const Begins = "PK\x03\x04"
+
 // Codes of workbooks that are refused as a whole.
 const (
 	CodeBadWorkbook  = "BAD_WORKBOOK"

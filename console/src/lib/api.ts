@@ -33,12 +33,11 @@ export class Problem extends Error {
 
 /** fieldError is what is wrong with a field. Amounts have the range of minor units, which nobody types: they have no numbers. */
 function fieldError({ field, detail }: NonNullable<ProblemBody['errors']>[number]): string {
-  const number = (text: string) => Number(text);
   const [, from, to] = (!/amount|Seconds$|FailureRate$/i.test(field) && /(?:must be|is not) from (\d+) to (\d+)/.exec(detail)) || [];
-  if (from && to) return t('form.range', { from: number(from), to: number(to) });
+  if (from && to) return t('form.range', { from: Number(from), to: Number(to) });
   if (/characters, not 0$/.test(detail)) return t('form.missing');
   const longest = /(?:at most|1 to|more than) (\d+) characters|characters, more than (\d+)/.exec(detail);
-  if (longest) return t('form.longest', { n: number(longest[1] ?? longest[2]!) });
+  if (longest) return t('form.longest', { n: Number(longest[1] ?? longest[2]!) });
   if (/^is missing|must not be empty/.test(detail)) return t('form.missing');
   if (/has passed; omit/.test(detail)) return t('form.passed');
   return language.now === 'en' ? detail : t('form.wrong');

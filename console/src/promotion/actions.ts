@@ -36,7 +36,7 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
   const list: (PromotionAction & { when: boolean })[] = [
     // First, so that it moves no other button when the first payout fails.
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
-    { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: (p) => approve(p, seen) },
+    { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: async (p) => approve(p, seen, await paidBefore(p.id)) },
     { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
     { when: status === 'DRAFT' && !!p.startsEarly, role: 'campaigner', label: t('act.startNow'), look: '', question: (p) => ask(p, seen) },
     { when: status === 'DRAFT' && p.totalCount > 0 && !!p.awaitingApproval && !p.approvalAsked, role: 'campaigner', label: t('act.ask'), look: '', question: (p) => ask(p, seen) },
@@ -181,9 +181,8 @@ const close = (p: Promotion, seen: Seen): Question => ({
   act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
 });
 
-export async function approve(p: Promotion, seen: Seen): Promise<Question> {
+export function approve(p: Promotion, seen: Seen, before: string[]): Question {
   const tag = seen.tag();
-  const before = await paidBefore(p.id);
   const starts = p.status !== 'DRAFT' ? t('approve.continues') : !p.startsAt ? t('approve.byHand') : Date.parse(p.startsAt) > Date.now() ? t('approve.startsAt', { at: dated(p.startsAt) }) : t('approve.startsNow');
   return {
     title: t('approve.title', { name: p.name }),

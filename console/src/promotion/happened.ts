@@ -3,6 +3,7 @@
 import type { Promotion, Schemas } from '../lib/api';
 import { dated, plain } from '../lib/format';
 import { named, t } from '../lib/language.svelte';
+import { labels } from './labels';
 
 export interface Happening {
   at: string;
@@ -18,10 +19,7 @@ const acts = new Set([
 const newest = 40;
 
 function changes(detail: string): string {
-  const fields: Record<string, string> = {
-    name: t('field.name'), ratePerSecond: t('field.rate'), weight: t('field.weight'), maxAmount: t('field.budget'), maxRetries: t('field.retries'), amount: t('field.amount'),
-    currency: t('field.currency'), startsAt: t('field.starts'), endsAt: t('campaign.ends'), notes: t('campaign.notes'), metadata: t('field.metadata'), canary: t('fact.canary'), webhookUrl: t('field.webhook'),
-  };
+  const fields: Record<string, string> = { ...labels(), canary: t('fact.canary'), webhookUrl: t('field.webhook') };
   const shown = (name: string, value: unknown): string => {
     if (value === null || value === '') return t('common.none');
     if (name.endsWith('At')) return dated(String(value));

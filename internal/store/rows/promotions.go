@@ -94,8 +94,8 @@ func (t *Tables) PromotionList(ctx context.Context, p store.PromotionListParams)
 	return list(ctx, t.db.Read, "list promotions", scanDetails, sql, args...)
 }
 
-// PromotionDue returns at most limit DRAFTs whose StartsAt is not after now, and whose
-// EndsAt is, ordered by StartsAt, then ID.
+// PromotionDue returns at most limit DRAFTs whose StartsAt has come at now, and whose
+// EndsAt, if any, has not. They are ordered by StartsAt, then ID.
 func (t *Tables) PromotionDue(ctx context.Context, now time.Time, limit int) ([]store.PromotionView, error) {
 	return list(ctx, t.db.Read, "list due promotions", scanView, duePromotions, now, max(limit, 0))
 }
