@@ -81,11 +81,9 @@ type topicLoss struct {
 func exerciseTopicLoss(r *rig, c topicLoss) {
 	r.Helper()
 	var settle atomic.Bool
-	var ends atomic.Int64
 	settle.Store(true)
 	for range 2 {
-		i := r.start(func(c *FlowConfig) { c.Connected = settle.Load })
-		i.topic.Inspector = countedTopic{i.topic.Inspector, &ends} // no template exists
+		r.start(func(c *FlowConfig) { c.Connected = settle.Load })
 	}
 	quantity := c.early + c.line + c.spare
 	id := r.create(reward.CouponTemplate{TotalQuantity: int64(quantity), Mode: reward.ModeKafka})
@@ -98,8 +96,8 @@ func exerciseTopicLoss(r *rig, c topicLoss) {
 		r.Fatalf("%d of %d users were admitted", len(told), c.line)
 	}
 	// The line makes no progress, so the maintainer notes where the records end.
-	noted := ends.Load()
-	r.until("the maintainer notes the ends", func() bool { return ends.Load() > noted })
+	noted := r.ends.Load()
+	r.until("the maintainer notes the ends", func() bool { return r.ends.Load() > noted })
 	c.lose()
 	settle.Store(true)
 	var newcomers sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,11 +149,12 @@ type rig struct {
 	servers
 	rows      testRows
 	instances []*instance
+	ends      *atomic.Int64 // how often the instances read the ends of a topic
 }
 
 func newRig(t testing.TB, s servers) *rig {
 	t.Helper()
-	return &rig{TB: t, servers: s, rows: s.rows(t)}
+	return &rig{TB: t, servers: s, rows: s.rows(t), ends: new(atomic.Int64)}
 }
 
 type instance struct {
@@ -231,6 +233,7 @@ func (r *rig) start(change ...func(*FlowConfig)) *instance {
 		f(&cfg)
 	}
 	flow := fixture.Must(NewFlow(cfg))(r)
+	flow.topic.Inspector = countedTopic{flow.topic.Inspector, r.ends}
 	fixture.OK(r, flow.Start(r.Context()))
 	i := &instance{Flow: flow, name: name, gate: own, stop: sync.OnceFunc(func() {
 		flow.Stop()

@@ -237,8 +237,9 @@ test('a drop with 200 people, ten of them in tabs', async ({ w }) => {
     tabs.push(page);
   }
   const asked = tabs.map((page) => button(page, 'Get your coupon').click()); // each waits for the opening
-  await expect(button(tabs[0], 'Get your coupon').or(tabs[0].getByText('It is yours'))).toBeVisible();
-  const others = Array.from({ length: 190 }, (_, n) => w.call('POST', `/v1/coupons/${id}/issue`, { userId: `crowd-${n}` }));
+  const crowd = (n) => w.call('POST', `/v1/coupons/${id}/issue`, { userId: `crowd-${n}` });
+  await w.until('it opens', () => crowd(0), (a) => a.ok); // a tab knows the server's time to a second only
+  const others = Array.from({ length: 189 }, (_, n) => crowd(n + 1));
   const statuses = (await Promise.all(others)).map((a) => a.status);
   expect([...new Set(statuses)].filter((s) => ![201, 202, 409].includes(s)), 'answers to the crowd').toEqual([]);
   await Promise.all(asked);
