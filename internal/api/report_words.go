@@ -48,13 +48,13 @@ func (w *words) duration(d time.Duration) string {
 var koreanReport = map[string]string{
 	"section": "구분", "item": "항목", "count": "건수", "amount": "금액", "currency": "통화", "detail": "내용", "Report": "보고서",
 
-	"promotion": "프로모션", "template": "쿠폰 행사", "id": "ID", "name": "이름", "type": "유형", "status": "상태",
+	"promotion": "프로모션", "template": "쿠폰 행사", "id": "번호", "name": "이름", "type": "유형", "status": "상태",
 	"times": "시각", "report": "보고서 작성", "created": "만듦", "started": "시작", "finished": "완료", "paused": "일시중지", "ends": "종료 예정", "run": "걸린 시간",
 	"opens": "시작", "closes": "종료", "sold out after": "소진까지 걸린 시간",
 	"totals": "합계", "targets": "대상", "paid": "지급됨", "refused or failed": "실패", "unknown": "확인 중", "cancelled": "취소됨", "remaining": "남음", "budget": "예산",
 	"errors": "실패 사유", "paid by day": "날짜별 지급", "other": "기타",
 	"speed": "속도", "payouts per second": "초당 지급", "payouts per second, best %d s": "초당 지급, 가장 빠른 %d초",
-	"provider, median in ms": "지급 시스템 응답 중앙값(ms)", "provider, 95 % below, in ms": "지급 시스템 응답 95%(ms)", "provider, 99 % below, in ms": "지급 시스템 응답 99%(ms)",
+	"provider, median in ms": "지급 시스템 응답 중앙값(밀리초)", "provider, 95 % below, in ms": "지급 시스템 응답 95%(밀리초)", "provider, 99 % below, in ms": "지급 시스템 응답 99%(밀리초)",
 	"approval": "승인", "notes": "메모", "actions": "작업 기록",
 
 	"quantity": "수량", "quantity that waits for approval": "승인을 기다리는 수량", "issued": "발급됨", "not cancelled": "취소되지 않음", "left": "남은 수량", "waiting": "대기 중",

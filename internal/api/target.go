@@ -60,6 +60,7 @@ func (a *API) addTargets() {
 		text("columns", "query", false, "Which column of the file is which, by name, letter or number; others are ignored: targetId=A,userId=B", str),
 		text("encoding", "query", false, "Of CSV; default: detected", &huma.Schema{Type: huma.TypeString, Enum: mapped(sheet.Encodings, func(e sheet.Encoding) any { return string(e) })}),
 		text("sheet", "query", false, "Of a workbook; default: the first one that is not hidden", str),
+		text("skip", "query", false, "Up to 100 lines to leave out, such as 10,200, because another file has them corrected", str),
 		text("amounts", "query", false, "major: 10.50 are 1050 minor units of EUR; default minor", &huma.Schema{Type: huma.TypeString, Enum: []any{string(campaign.MinorUnits), string(campaign.MajorUnits)}}),
 		text("Content-Encoding", "header", false, "", &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}}),
 	}
@@ -190,7 +191,7 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 }
 
 // fileQuery lists the query parameters that say how a file is read.
-var fileQuery = []string{"columns", "encoding", "sheet", "amounts"}
+var fileQuery = []string{"columns", "encoding", "sheet", "amounts", "skip"}
 
 // targetFile returns how the file in a request is read, and the file.
 func (a *API) targetFile(w http.ResponseWriter, r *http.Request) (file campaign.File, body io.Reader, err error) {
@@ -212,6 +213,9 @@ func (a *API) targetFile(w http.ResponseWriter, r *http.Request) (file campaign.
 	if file.Columns, err = campaign.ParseColumns(texts["columns"]); err != nil {
 		return file, nil, web.Invalid("columns", err.Error())
 	}
+	if file.Skip, err = parseLines(texts["skip"]); err != nil {
+		return file, nil, web.Invalid("skip", err.Error())
+	}
 	encoding, err := sheet.ParseEncoding(texts["encoding"])
 	if err != nil {
 		return file, nil, web.Invalid("encoding", err.Error())
@@ -221,6 +225,21 @@ func (a *API) targetFile(w http.ResponseWriter, r *http.Request) (file campaign.
 		file.Format, body = detectFormat(body)
 	}
 	return file, body, err
+}
+
+// parseLines reads line numbers with commas between them.
+func parseLines(text string) (lines []int64, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseInt(one, 10, 64)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("must be line numbers with commas between them, not %s", reward.Quote(one))
+		}
+		lines = append(lines, n)
+	}
+	return lines, nil
 }
 
 func (a *API) checkTargets(w http.ResponseWriter, r *http.Request) {

@@ -134,6 +134,19 @@ func TestUploadTargets(t *testing.T) {
 		b.upload(t, "/v1/promotions/"+b.create(t, `{"name":"x","type":"POINT"}`)+"/targets?amounts=major", file).wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 	})
 
+	t.Run("LinesThatAnotherFileHas", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		path := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","amount":5}`) + "/targets"
+		tooLong := strings.Repeat("x", 1<<20)
+		if r := b.upload(t, path+"?skip=2,4,5", "targetId\nx\n3\n4\n"+tooLong+"\ny\n").result(t); r.Accepted != 1 || r.Rejected != 1 || r.Errors[0].Line != 6 {
+			t.Errorf("%+v", r)
+		}
+		for _, wrong := range []string{"x", "0", "2,", strings.Repeat("2,", 100) + "2"} {
+			b.upload(t, path+"?skip="+wrong, "targetId\n7\n").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+		}
+	})
+
 	t.Run("NDJSONInGzip", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

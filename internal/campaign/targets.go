@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -62,6 +63,8 @@ type File struct {
 	Columns  Columns
 	Encoding sheet.Encoding // of CSV; empty: detected
 	Sheet    string         // of a workbook; empty: the first one
+	// Skip are lines to leave out, such as those that another file corrects.
+	Skip []int64
 	// Suggest takes the columns that their names suggest, if Columns is nil.
 	Suggest bool
 }
@@ -173,6 +176,9 @@ func (f *File) check(currency string) (wrong []reward.FieldError) {
 	if f.Encoding != "" && f.Format != FormatCSV && f.Format != FormatTSV {
 		refuse("encoding", "must be absent: only CSV can have one")
 	}
+	if len(f.Skip) > uploadErrorsShown {
+		refuse("skip", "must name at most %d lines", uploadErrorsShown)
+	}
 	if f.Sheet != "" && f.Format != FormatXLSX {
 		refuse("sheet", "must be absent: only an .xlsx file has sheets")
 	}
@@ -189,6 +195,9 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 		if len(t.rejected) > 0 {
 			bad := t.rejected[0]
 			t.rejected = t.rejected[1:]
+			if slices.Contains(t.file.Skip, bad.Line) {
+				continue
+			}
 			t.show(ShownLine{Line: bad.Line, Cells: bad.Cells, Fault: &bad})
 			return store.NewPayout{}, bad.Line, &bad, nil
 		}
@@ -204,6 +213,9 @@ func (t *TargetReader) Next() (store.NewPayout, int64, *store.LineError, error) 
 		if err != nil {
 			t.err = t.end(err)
 			break
+		}
+		if slices.Contains(t.file.Skip, rec.number) {
+			continue
 		}
 		row, fault := t.row(&rec)
 		if fault != nil {

@@ -115,6 +115,7 @@ type Money struct {
 	IdempotencyWindow time.Duration `setting:"idempotency-window" default:"24h" min:"100ms" doc:"time that the Money API remembers a key; {bounds}; older payouts are looked up before a charge"`
 	GiveUpAfter       time.Duration `setting:"give-up-after" default:"24h" min:"100ms" doc:"time without a conclusive response after which lookups settle a payout; {bounds}"`
 	RefusalCodes      []string      `setting:"refusal-codes" doc:"comma-separated Money API codes that mean a final refusal on any 4xx status"`
+	Reasons           string        `setting:"reasons" doc:"what codes of the provider mean to people, who see it instead of the provider's message: one \"CODE: text\" per line"`
 	Currencies        []string      `setting:"currencies" doc:"comma-separated currencies that the provider pays, such as EUR, XXX for points; promotions in others are refused; empty: any"`
 	AuthHeader        string        `setting:"auth-header" secret:"true" doc:"\"Name: value\" header of each Money API call; with money.token-file, a bare name carries the token"`
 	TokenFile         string        `setting:"token-file" doc:"file with one line, sent as Authorization: Bearer or in the header that money.auth-header names; reread every second"`

@@ -224,6 +224,8 @@ func (v *validation) money(c Money) {
 			v.wrong("money.refusal-codes", fmt.Sprintf("has %q; a code is 1 to 100 visible ASCII characters", code))
 		}
 	}
+	_, err := money.ParseReasons(c.Reasons)
+	v.usable("money.reasons", err)
 	v.usable("money.auth-header", c.Credentials().CheckHeader())
 	v.together("money.client-cert", "money.client-key")
 	for i, code := range c.Currencies {

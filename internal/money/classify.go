@@ -41,6 +41,26 @@ type reply struct {
 	cut        bool // the body is only the beginning
 }
 
+// ParseReasons reads what codes of the provider mean to people: a "CODE: text" per line.
+func ParseReasons(text string) (map[string]string, error) {
+	reasons := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		code, reason, _ := strings.Cut(line, ":")
+		code, reason = strings.TrimSpace(code), strings.TrimSpace(reason)
+		switch {
+		case code == "" || clean(code, codeMax) != code || reason == "" || clean(reason, textMax) != reason:
+			return nil, fmt.Errorf("has %s; a line is a code, a colon and up to %d bytes of text, such as LIMIT: over the limit", reward.Quote(line), textMax)
+		case reasons[code] != "":
+			return nil, fmt.Errorf("has the code %s twice", code)
+		}
+		reasons[code] = reason
+	}
+	return reasons, nil
+}
+
 // classify classifies the response to a charge. The codes in refusals mean a
 // refusal with any 4xx status. now converts a Retry-After date to a duration.
 func classify(r reply, refusals map[string]bool, now time.Time) Answer {

@@ -45,7 +45,9 @@ type Config struct {
 	// RefusalCodes lists the provider's codes that mean a refusal with any 4xx
 	// status, including 401 to 415 and 429.
 	RefusalCodes []string
-	Credentials  Credentials
+	// Reasons is what codes of the provider mean to people; see ParseReasons.
+	Reasons     string
+	Credentials Credentials
 	// Currencies are those that the provider pays; see reward.Payable.
 	Currencies []string
 	// Custom describes another API than the Money API. The zero value stands for
@@ -92,7 +94,8 @@ type Client struct {
 	payer
 	url       string // without a trailing slash
 	refusals  map[string]bool
-	custom    *custom // nil: the Money API
+	reasons   map[string]string // by code
+	custom    *custom           // nil: the Money API
 	signer    *signer
 	transport *http.Transport
 	slots     chan struct{} // holds one item per call in flight
@@ -114,6 +117,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.pay, c.find = c.chargeOnce, c.lookupOnce
 	var err error
+	if c.reasons, err = ParseReasons(cfg.Reasons); err != nil {
+		return nil, fmt.Errorf("money.reasons %w", err)
+	}
 	if c.signer, err = newSigner(cfg.Credentials, c.log); err != nil {
 		return nil, err
 	}
@@ -179,9 +185,15 @@ func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Char
 	case failure != nil:
 		return *failure
 	case c.custom != nil:
-		return c.custom.classify(r, q.customKey, time.Now())
+		return c.explain(c.custom.classify(r, q.customKey, time.Now()))
 	}
-	return classify(r, c.refusals, time.Now())
+	return c.explain(classify(r, c.refusals, time.Now()))
+}
+
+// explain replaces the provider's message by what the settings say of its code.
+func (c *Client) explain(a Answer) Answer {
+	a.Message = cmp.Or(c.reasons[a.Code], a.Message)
+	return a
 }
 
 func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {

@@ -738,6 +738,26 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestReasons checks that people see the words of the settings, and that the code stays.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	body := make(chan string, 2)
+	p := newProvider(t, func(conn *providerConn, _ int64) {
+		if conn.request() != nil {
+			text := <-body
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 422 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		}
+	})
+	c := newClient(t, Config{URL: p.url, Reasons: "\n LIMIT : over the limit: 한도 초과\nCLOSED:closed"})
+	for text, want := range map[string]string{`{"code":"LIMIT","message":"E17"}`: "over the limit: 한도 초과", `{"code":"OTHER","message":"E18"}`: "E18"} {
+		body <- text
+		a := c.ChargePoint(t.Context(), charge1_7, pass)
+		if a.Message != want || !strings.Contains(text, a.Code) || a.Class != reward.AnswerRefused {
+			t.Errorf("%s: %+v, want the message %q", text, a, want)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"", "money.example.com", "ftp://x", "http://", "https://user:secret@x", "http://x?a=1", "http://x#a", "http://x\x00secret"} {
@@ -753,7 +773,8 @@ func TestConfig(t *testing.T) {
 		"header of ours": {Credentials: Credentials{Header: "idempotency-key: 1"}}, "odd name": {Credentials: Credentials{Header: "X Token: secret"}},
 		"token file":  {Credentials: Credentials{TokenFile: "/nowhere/token"}},
 		"half a pair": {Credentials: Credentials{CertFile: "x"}}, "pair": {Credentials: Credentials{CertFile: "/nowhere/c", KeyFile: "/nowhere/k"}},
-		"ca": {Credentials: Credentials{CAFile: "/nowhere/ca"}},
+		"ca": {Credentials: Credentials{CAFile: "/nowhere/ca"}}, "reason without a code": {Reasons: ": x"}, "code without a reason": {Reasons: "LIMIT"},
+		"a code twice": {Reasons: "A: x\nA: y"}, "a long reason": {Reasons: "A: " + strings.Repeat("x", textMax+1)},
 	} {
 		cfg.URL = "http://127.0.0.1"
 		c, err := New(cfg)

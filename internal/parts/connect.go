@@ -58,7 +58,7 @@ func BrokerLogin(cfg config.Config) *bus.SASL {
 func MoneyConfig(cfg config.Config, log obs.Log) money.Config {
 	return money.Config{
 		URL: cfg.Money.URL, Timeout: cfg.Money.Timeout, MaxConcurrency: cfg.Money.MaxConcurrency,
-		RefusalCodes: cfg.Money.RefusalCodes, Currencies: cfg.Money.Currencies, Credentials: cfg.Money.Credentials(), Custom: cfg.Money.Custom(), Log: log,
+		RefusalCodes: cfg.Money.RefusalCodes, Reasons: cfg.Money.Reasons, Currencies: cfg.Money.Currencies, Credentials: cfg.Money.Credentials(), Custom: cfg.Money.Custom(), Log: log,
 	}
 }
 

@@ -32,7 +32,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await page.getByLabel('대상 파일').setInputFiles({ name: '명단.csv', mimeType: 'text/csv', buffer: wrongLines(first) });
   await page.getByLabel('통화').fill('KRW');
   await expect(page.getByText('17명, 모두 33,000원', { exact: true })).toBeVisible();
-  await expect(page.getByText(/CP949, 쉼표로 구분/)).toBeVisible();
+  await expect(page.getByLabel('글자 저장 방식')).toHaveText(/^자동 감지: 한글 엑셀 CSV/);
   if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 다음 프로모션에서 이미 받았으며, 또 지급됩니다:`)).toBeVisible();
   // Two of the three lines are corrected here, and the third is for the colleague who made the file.
   const line = (n) => page.getByRole('group').filter({ has: page.getByText(new RegExp(`^${n}번째 줄`)) }).last();
@@ -58,7 +58,9 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   const id = /promotions\/(\d+)/.exec(page.url())[1];
   const p = await w.api('GET', `/v1/promotions/${id}`);
   expect([p.totalCount, p.amountTotal, p.startsAt, p.maxAmount, p.notes]).toEqual([19, 35_000, '2099-05-06T08:00:00Z', 100_000, 'CRM 세그먼트 A']);
-  await expect(page.getByRole('region', { name: '예약됨' }).getByText(/2099.*GMT\+2/)).toBeVisible();
+  await expect(page.getByRole('region', { name: '예약됨' }).getByText(/2099.*독일 시간/)).toBeVisible();
+  const { items: files } = await w.api('GET', `/v1/promotions/${id}/uploads`);
+  expect(files.map((f) => [f.accepted, f.rejected]), 'a corrected line is no longer refused').toEqual(expect.arrayContaining([[2, 0], [17, 1]]));
   await w.accessible(page, 'a scheduled campaign');
   await w.readable(page, 'a scheduled campaign');
 

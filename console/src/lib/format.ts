@@ -6,12 +6,14 @@ const made = new Map<string, ReturnType<typeof make>>();
 const make = (locale: string) => ({
   whole: new Intl.NumberFormat(locale, { maximumFractionDigits: 0 }),
   tenths: new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }),
+  twoDigits: new Intl.NumberFormat(locale, { maximumSignificantDigits: 2 }),
   percents: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 }),
   decimals: [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(locale, { minimumFractionDigits: n, maximumFractionDigits: n })),
-  dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
-  dated: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }),
+  dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit' }),
+  dated: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit', timeZoneName: 'shortGeneric' }),
   forCustomer: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', weekday: 'short', hour: 'numeric', minute: '2-digit' }),
-  time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }),
+  time: new Intl.DateTimeFormat(locale, { hour: 'numeric', minute: '2-digit', second: '2-digit' }),
+  zone: new Intl.DateTimeFormat(locale, { timeZoneName: 'shortGeneric' }),
   date: new Intl.DateTimeFormat(locale, { dateStyle: 'medium' }),
   day: new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric' }),
   minute: new Intl.DateTimeFormat(locale, { timeStyle: 'short' }),
@@ -91,7 +93,7 @@ export function capital(text: string): string {
   return text.slice(0, 1).toLocaleUpperCase(language.now) + text.slice(1);
 }
 
-/** moment is a time in the browser's zone, which it names; today's without the day. */
+/** moment is a time in the browser's zone; today's without the day. */
 export function moment(at: string | Date): string {
   const d = new Date(at);
   const { dayAndTime, time } = formats();
@@ -101,7 +103,7 @@ export function moment(at: string | Date): string {
 /** exact is a time in the browser's zone with its day and its seconds, as in a report. */
 export const exact = (at: string | Date): string => formats().dayAndTime.format(new Date(at));
 
-/** dated is a time with its day, but no seconds: one that is planned, or that is read later. */
+/** dated is a time with its day and its zone, but no seconds: one that is planned, or that is read later. */
 export const dated = (at: string | Date): string => formats().dated.format(new Date(at));
 
 /** forCustomer is a time as it is told to a customer, who lives in the zone of the shop. */
@@ -109,6 +111,9 @@ export const forCustomer = (at: string | Date): string => formats().forCustomer.
 
 /** day is a date without a time, such as 2026-11-29. */
 export const day = (date: string): string => formats().date.format(new Date(date + 'T00:00'));
+
+/** zoneNamed is the time zone of the browser as people say it, such as Germany Time. */
+export const zoneNamed = (): string => formats().zone.formatToParts().find((p) => p.type === 'timeZoneName')?.value ?? zone;
 
 /** zone is the time zone of the browser, in which people write times. */
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -144,10 +149,10 @@ export function ago(at: string | Date, now: number): string {
   return t('time.ago', { duration: duration(Math.floor(seconds / step) * step) });
 }
 
-/** millis writes a latency. */
+/** millis writes a latency: "850 ms", in Korean "0.85초". */
 export function millis(ms: number | undefined | null): string {
   if (ms === undefined || ms === null) return '–';
-  return ms < 10_000 ? t('time.millis', { ms: number(ms) }) : duration(ms / 1000);
+  return ms < 10_000 ? t('time.millis', { n: language.now === 'ko' ? formats().twoDigits.format(ms / 1000) : number(ms) }) : duration(ms / 1000);
 }
 
 /**
@@ -161,6 +166,6 @@ export function plain(text: string | undefined | null): string {
 /** seconds writes a wait: milliseconds or tenths while it is short. */
 export function seconds(s: number | undefined | null): string {
   if (s === undefined || s === null) return '–';
-  if (s > 0 && s < 1) return t('time.millis', { ms: Math.max(1, Math.round(s * 1000)) });
+  if (s > 0 && s < 1) return millis(Math.max(1, Math.round(s * 1000)));
   return s < 10 ? t('time.seconds', { s: formats().tenths.format(s) }) : duration(s);
 }

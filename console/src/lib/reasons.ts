@@ -2,6 +2,7 @@
 import type { Schemas } from './api';
 import { plain } from './format';
 import { named, t, translated } from './language.svelte';
+import { session } from './session.svelte';
 
 /** pauseReason is why something is paused, in the language of the page; what a person wrote stays as it is. */
 export function pauseReason(p: { pauseReason?: string; pauseCause?: string }): string {
@@ -17,8 +18,8 @@ export const pauser = (p: { pausedBy?: string }): string => (p.pausedBy === 'lar
 /** answerOf is what came of a call to the provider: what Largesse found in the language of the page, otherwise the provider's words. */
 export const answerOf = (code: string | undefined, message: string | undefined): string => translated('answer', code) ?? plain(message || code);
 
-/** codedAnswer is answerOf with its code. */
-export const codedAnswer = (code: string | undefined, message: string | undefined): string => plain([code, translated('answer', code) ?? message].filter(Boolean).join(': '));
+/** codedAnswer is answerOf, for operators with its code. */
+export const codedAnswer = (code: string | undefined, message: string | undefined): string => (session.may('operator') ? plain([code, translated('answer', code) ?? message].filter(Boolean).join(': ')) : answerOf(code, message));
 
 /** driftOf is what a reconciliation found, in the language of the page. */
 export function driftOf(d: Schemas['Drift']): string {

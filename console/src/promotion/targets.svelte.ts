@@ -196,9 +196,10 @@ export class TargetFile {
     this.share = 0;
     try {
       const path = `v1/promotions/${encodeURIComponent(promotion)}/targets?`;
-      const added = await upload<Result>(path + parameters(this.#shownQuery), this.file, this.#type, (n) => (this.share = n));
+      // The corrected lines go first: should the file be lost, nobody thinks that it was sent.
       const lines = this.correctedLines;
       const more = lines.length ? await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}) : undefined;
+      const added = await upload<Result>(path + parameters({ ...this.#shownQuery, skip: lines.join(',') }), this.file, this.#type, (n) => (this.share = n));
       return { accepted: added.accepted + (more?.accepted ?? 0), amount: added.amount + (more?.amount ?? 0) };
     } finally {
       this.busy = '';
