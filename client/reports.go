@@ -145,29 +145,36 @@ type TemplateDay struct {
 // PromotionReport returns what a promotion did. The zone, such as Asia/Seoul, is that of
 // the days; empty means UTC.
 func (c *Client) PromotionReport(ctx context.Context, id, zone string) (PromotionReport, error) {
-	return call[PromotionReport](ctx, c, reportOf("promotions", id, "", zone))
+	return call[PromotionReport](ctx, c, reportOf("promotions", id, ReportFile{Zone: zone}))
 }
 
 // TemplateReport is PromotionReport for a coupon template.
 func (c *Client) TemplateReport(ctx context.Context, id, zone string) (TemplateReport, error) {
-	return call[TemplateReport](ctx, c, reportOf("coupon-templates", id, "", zone))
+	return call[TemplateReport](ctx, c, reportOf("coupon-templates", id, ReportFile{Zone: zone}))
 }
 
-// WritePromotionReport writes the report of a promotion to w in a format: csv, xlsx or
-// json. After an error, w may hold a part of it.
-func (c *Client) WritePromotionReport(ctx context.Context, id, format, zone string, w io.Writer) error {
-	return c.copyTo(ctx, reportOf("promotions", id, format, zone), reportTypes[format], w)
+// ReportFile says how a report is written.
+type ReportFile struct {
+	Format   string // csv, xlsx or json
+	Zone     string // of the days, such as Asia/Seoul; empty: UTC
+	Language string // of csv and xlsx: en or ko; empty: en
+}
+
+// WritePromotionReport writes the report of a promotion to w. After an error, w may hold a
+// part of it.
+func (c *Client) WritePromotionReport(ctx context.Context, id string, file ReportFile, w io.Writer) error {
+	return c.copyTo(ctx, reportOf("promotions", id, file), reportTypes[file.Format], w)
 }
 
 // WriteTemplateReport is WritePromotionReport for a coupon template.
-func (c *Client) WriteTemplateReport(ctx context.Context, id, format, zone string, w io.Writer) error {
-	return c.copyTo(ctx, reportOf("coupon-templates", id, format, zone), reportTypes[format], w)
+func (c *Client) WriteTemplateReport(ctx context.Context, id string, file ReportFile, w io.Writer) error {
+	return c.copyTo(ctx, reportOf("coupon-templates", id, file), reportTypes[file.Format], w)
 }
 
 var reportTypes = map[string]string{
 	"csv": "text/csv", "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "json": "application/json",
 }
 
-func reportOf(kind, id, format, zone string) request {
-	return request{method: http.MethodGet, path: []string{"v1", kind, id, "report"}, query: filled(map[string]string{"format": format, "zone": zone})}
+func reportOf(kind, id string, f ReportFile) request {
+	return request{method: http.MethodGet, path: []string{"v1", kind, id, "report"}, query: filled(map[string]string{"format": f.Format, "zone": f.Zone, "language": f.Language})}
 }

@@ -32,7 +32,8 @@ func TestShowControls(t *testing.T) {
 		"GET /v1/promotions/7": {body: strings.Replace(draftJSON, `"type"`, `"ratePerSecond":1500,"weight":3,"maxAmount":9000,
 			"canary":{"targets":10,"maxFailureRate":0.02,"dispatched":4,"judged":false},"startsAt":"2026-12-24T18:00:00Z","webhookUrl":"https://h/x",
 			"createdBy":"kim","approvedBy":"lee\u001b","type"`, 1)},
-		"POST /v1/promotions/7/approve": {202, strings.Replace(draftJSON, `"type"`, `"approvedBy":"lee","approvedAmount":5000,"approvedCount":2,"type"`, 1)},
+		"POST /v1/promotions/7/ask-approval": {202, draftJSON},
+		"POST /v1/promotions/7/approve":      {202, strings.Replace(draftJSON, `"type"`, `"approvedBy":"lee","approvedAmount":5000,"approvedCount":2,"type"`, 1)},
 	})
 	r := largesseRun(t.Context(), "", env, "promotion", "show", "7")
 	for _, want := range []string{
@@ -44,6 +45,9 @@ func TestShowControls(t *testing.T) {
 		}
 	}
 	if r := largesseRun(t.Context(), "", env, "promotion", "approve", "7", "--yes"); r != (result{exitDone, "promotion 7 is DRAFT, approved by lee: 2 targets worth 50.00 EUR\n", ""}) {
+		t.Errorf("%+v", r)
+	}
+	if r := largesseRun(t.Context(), "", env, "promotion", "ask-approval", "7"); r != (result{exitDone, "Spring (7) waits for an approval of 20.00 EUR\n", ""}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -56,6 +56,9 @@ func (c *cli) promotionCommand() *cobra.Command {
 		c.promotionDuplicateCommand(),
 		c.promotionTestCommand(),
 		c.promotionWatchCommand(),
+		changeCommand(c, "promotion", "ask-approval", "Tell those who may approve that a promotion waits for them", nil, (*client.Client).AskApproval, func(p client.Promotion) string {
+			return fmt.Sprintf("%s waits for an approval of %s", nameOf(p), money(p.AmountTotal, p.Currency))
+		}),
 		c.promotionApproveCommand(),
 		c.promotionRejectCommand(),
 		c.promotionUploadsCommand(),

@@ -20,8 +20,8 @@ func TestAReportReplacesItsFileAsAWhole(t *testing.T) {
 		{answer{404, `{"status":404,"code":"PROMOTION_NOT_FOUND","detail":"there is no promotion 7"}`}, exitFailed, "the last one"},
 		{answer{200, "section,name\n"}, exitDone, "section,name\n"},
 	} {
-		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7/report?format=csv": tt.answer})
-		r := largesseRun(t.Context(), "", env, "promotion", "report", "7", "--file", path)
+		env, _ := fakeServer(t, map[string]answer{"GET /v1/promotions/7/report?format=csv&language=ko&zone=Asia%2FSeoul": tt.answer})
+		r := largesseRun(t.Context(), "", env, "promotion", "report", "7", "--file", path, "--zone", "Asia/Seoul", "--language", "ko")
 		if r.code != tt.code {
 			t.Errorf("%+v", r)
 		}
