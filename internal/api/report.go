@@ -395,7 +395,8 @@ func promotionLines(r *client.PromotionReport, w *words) (currency string, all [
 		all = append(all, line{section: w.say("totals"), item: w.say("budget"), amount: new(reward.Amount(p.MaxAmount))})
 	}
 	for _, e := range r.Errors {
-		all = append(all, line{section: w.say("errors"), item: e.Code, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: cmp.Or(w.codes["answer."+e.Code], e.Example)})
+		item, detail := w.reason(e.Code, e.Example)
+		all = append(all, line{section: w.say("errors"), item: item, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: detail})
 	}
 	for _, d := range r.Days {
 		sum(w.say("paid by day")+" ("+r.Zone+")", d.Date, d.Succeeded, d.Amount)

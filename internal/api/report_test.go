@@ -73,7 +73,7 @@ func TestPromotionReport(t *testing.T) {
 	}
 	korean := b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=ko&zone=Asia/Seoul", "").body
 	for _, want := range []string{
-		"구분,항목,건수,금액,통화,내용\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (Asia/Seoul)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
+		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,EUR,NO_ACCOUNT\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (Asia/Seoul)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
 	} {
 		if !strings.Contains(korean, want) {
 			t.Errorf("the CSV in Korean has no %q:\n%s", want, korean)

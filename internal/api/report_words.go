@@ -29,6 +29,16 @@ func (w *words) say(text string) string { return cmp.Or(w.texts[text], text) }
 // code returns a code as the console shows it, or the code itself.
 func (w *words) code(group, code string) string { return cmp.Or(w.codes[group+"."+code], code) }
 
+// reason returns why a payout failed, and what explains it. In English the code comes
+// first, which programs may look for.
+func (w *words) reason(code, example string) (item, detail string) {
+	text := cmp.Or(w.codes["answer."+code], example)
+	if w.texts == nil || text == "" {
+		return code, text
+	}
+	return text, code
+}
+
 // moment returns a time in the zone of the report.
 func (w *words) moment(at time.Time) string {
 	if w.texts != nil {
