@@ -199,13 +199,14 @@ func TestLineCodesArrive(t *testing.T) {
 	points, vouchers := b.create(t, `{"id":1,"name":"p","type":"POINT"}`), b.create(t, `{"id":2,"name":"v","type":"VOUCHER","amount":5}`)
 	const header = "targetId,userId,amount,voucherCode\n"
 	got := map[string]bool{}
-	for _, up := range []struct{ promotion, contentType, file string }{
-		{points, "text/csv", header + "1,u,5,\n,u,5,\nx,u,5,\n2,a\tb,5,\n2,u,,\n2,u,0,\n2,u,5,V-1\n2,u\n\"2\"x,u,5,\n2,\xff,5,\n" + strings.Repeat("y", 1<<20) + "\n"},
-		{points, "application/x-ndjson", "{\"targetId\":1,\"userId\":\"another\",\"amount\":5}\n[]\n"},
-		{vouchers, "text/csv", header + "1,u,5,\n2,u,5,=1+1\n"},
-		{points, string(campaign.FormatXLSX), workbookOf(t, `<row><c t="inlineStr"><is><t>targetId</t></is></c></row><row hidden="1"><c><v>1</v></c></row>`)},
+	for _, up := range []struct{ promotion, contentType, file, query string }{
+		{points, "text/csv", header + "1,u,5,\n,u,5,\nx,u,5,\n2,a\tb,5,\n2,u,,\n2,u,0,\n2,u,5,V-1\n2,u\n\"2\"x,u,5,\n2,\xff,5,\n" + strings.Repeat("y", 1<<20) + "\n", ""},
+		{points, "application/x-ndjson", "{\"targetId\":1,\"userId\":\"another\",\"amount\":5}\n[]\n", ""},
+		{vouchers, "text/csv", header + "1,u,5,\n2,u,5,=1+1\n", ""},
+		{points, string(campaign.FormatXLSX), workbookOf(t, `<row><c t="inlineStr"><is><t>targetId</t></is></c></row><row hidden="1"><c><v>1</v></c></row>`), ""},
+		{points, "text/csv", "No,ID\n3,\n", "?columns=targetId%3DNo,userId%3DID"},
 	} {
-		for _, e := range b.do(t, "POST", "/v1/promotions/"+up.promotion+"/targets", strings.NewReader(up.file), "Content-Type", up.contentType).result(t).Errors {
+		for _, e := range b.do(t, "POST", "/v1/promotions/"+up.promotion+"/targets"+up.query, strings.NewReader(up.file), "Content-Type", up.contentType).result(t).Errors {
 			got[e.Code] = true
 		}
 	}

@@ -65,7 +65,7 @@ var koreanReport = map[string]string{
 	"errors": "실패 사유", "paid by day": "날짜별 지급", "other": "기타",
 	"speed": "속도", "payouts per second": "초당 지급", "payouts per second, best %d s": "초당 지급, 가장 빠른 %d초",
 	"provider, median in ms": "지급 시스템 응답 중앙값(밀리초)", "provider, 95 % below, in ms": "지급 시스템 응답 95%(밀리초)", "provider, 99 % below, in ms": "지급 시스템 응답 99%(밀리초)",
-	"approval": "승인", "notes": "메모", "actions": "작업 기록",
+	"approval": "승인", "notes": "메모", "actions": "작업 이력",
 
 	"quantity": "수량", "quantity that waits for approval": "승인을 기다리는 수량", "issued": "발급됨", "not cancelled": "취소되지 않음", "left": "남은 수량", "waiting": "대기 중",
 	"coupons": "쿠폰", "not used": "사용 전", "used": "사용됨", "expired": "만료됨", "held, not confirmed yet": "확정 대기", "cancelled, because nobody confirmed them": "확정하지 않아 취소됨",

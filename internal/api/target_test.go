@@ -443,7 +443,7 @@ func TestRefusedLinesAreAFileToCorrect(t *testing.T) {
 	if !strings.HasPrefix(refused, "고객번호,아이디,메모,금액,error\nx,'+49170,b;c,7,\"line 3: BAD_ID: ") || !strings.Contains(refused, "\n3,lee,c,'-1,\"line 4: BAD_AMOUNT: ") || !strings.Contains(refused, "\n4,,,,\"line 5: WRONG_COLUMNS: ") {
 		t.Errorf("%s", refused)
 	}
-	corrected := strings.NewReplacer("\nx,", "\n2,", "'-1", "8").Replace(refused)
+	corrected := strings.NewReplacer("\nx,", "\n2,", "'-1", "8", "\n4,,", "\n4,park,").Replace(refused)
 	r = b.upload(t, path, corrected).result(t)
 	if r.Accepted != 3 || r.Rejected != 0 {
 		t.Fatalf("%+v", r)
@@ -453,9 +453,9 @@ func TestRefusedLinesAreAFileToCorrect(t *testing.T) {
 	for _, row := range rows {
 		users = append(users, fmt.Sprintf("%d %s %d", row.TargetID, row.UserID, row.Amount))
 	}
-	fixture.Equal(t, []string{"1 =kim 5", "2 +49170 7", "3 lee 8", "4 4 5"}, users)
-	r = b.upload(t, path, "고객번호,아이디,메모,금액,error\n9,,,-1,line 7\n").result(t)
-	if refused := b.do(t, "GET", r.RefusedURL, nil).body; !strings.HasPrefix(refused, "고객번호,아이디,메모,금액,error\n9,,,'-1,\"line 2: BAD_AMOUNT: ") {
+	fixture.Equal(t, []string{"1 =kim 5", "2 +49170 7", "3 lee 8", "4 park 5"}, users)
+	r = b.upload(t, path, "고객번호,아이디,메모,금액,error\n9,choi,,-1,line 7\n").result(t)
+	if refused := b.do(t, "GET", r.RefusedURL, nil).body; !strings.HasPrefix(refused, "고객번호,아이디,메모,금액,error\n9,choi,,'-1,\"line 2: BAD_AMOUNT: ") {
 		t.Errorf("of a corrected file: %s", refused)
 	}
 	b.do(t, "GET", strings.Replace(r.RefusedURL, r.UploadID, "77", 1), nil).wantProblem(t, 404, "UPLOAD_NOT_FOUND")

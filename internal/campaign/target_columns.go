@@ -160,8 +160,10 @@ func (t *TargetReader) match(names []string) error {
 	return nil
 }
 
-// noteColumns records which columns were found.
+// noteColumns records which columns were found. A column with a name of the caller's own is
+// not only there for some: nobody asked that the number be paid where the user is missing.
 func (t *TargetReader) noteColumns() {
+	t.needsUser = t.at[1] >= 0 && (t.at[0] < 0 || t.found.Header[t.at[1]] != columnUser)
 	t.found.Columns = make(Columns)
 	for i, ours := range columns {
 		if t.at[i] >= 0 {
@@ -283,10 +285,10 @@ func (t *TargetReader) target(rec *record) (x reward.TargetText, fault *reward.E
 			return x, reward.RefuseLine(cell.code, "%s %s %s, so the text itself is lost; export the file again, with the column as text", cell.column, reward.Quote(cell.text), wrong)
 		}
 	}
+	if x.UserID == "" && t.needsUser {
+		return x, reward.RefuseLine(reward.LineMissingUser, "%s is empty, and nobody else may be paid instead", reward.Quote(t.found.Header[t.at[1]]))
+	}
 	if t.at[0] < 0 && t.at[1] >= 0 {
-		if x.UserID == "" {
-			return x, reward.RefuseLine(reward.LineBadUser, "%s is empty", columnUser)
-		}
 		x.TargetID = targetOf(x.UserID)
 	}
 	x.Amount = strings.Trim(x.Amount, " \u00a0") // of a column that is formatted as a currency

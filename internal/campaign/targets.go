@@ -112,22 +112,23 @@ type record struct {
 // TargetReader reads targets from a stream of any size, and holds at most two lines, or
 // a workbook. It is not safe for concurrent use.
 type TargetReader struct {
-	file     File
-	defaults reward.Promotion
-	lines    *lineReader
-	text     *sheet.TextReader // of CSV
-	book     *workbook
-	header   func() ([]string, error) // nil if there is none, or after it
-	record   func() (record, error)
-	found    Found
-	at       [len(columns)]int // the index of each of our columns in the file, or −1
-	comma    byte              // between the cells of CSV
-	cells    [][]byte          // scratch space for one cell more than the columns
-	any      bool              // a line with content has been read
-	rejected []store.LineError // found ahead; returned first
-	shown    []ShownLine
-	shownMax int
-	err      error // sticky
+	file      File
+	defaults  reward.Promotion
+	lines     *lineReader
+	text      *sheet.TextReader // of CSV
+	book      *workbook
+	header    func() ([]string, error) // nil if there is none, or after it
+	record    func() (record, error)
+	found     Found
+	at        [len(columns)]int // the index of each of our columns in the file, or −1
+	comma     byte              // between the cells of CSV
+	needsUser bool              // whether a line without a user is refused
+	cells     [][]byte          // scratch space for one cell more than the columns
+	any       bool              // a line with content has been read
+	rejected  []store.LineError // found ahead; returned first
+	shown     []ShownLine
+	shownMax  int
+	err       error // sticky
 }
 
 // ShownLine is a line as the reader understood it.

@@ -11,6 +11,7 @@ import (
 // letter, of records of a publish topic.
 const (
 	LineMissingID     = "MISSING_ID"
+	LineMissingUser   = "MISSING_USER"
 	LineBadID         = "BAD_ID"
 	LineBadUser       = "BAD_USER"
 	LineMissingAmount = "MISSING_AMOUNT"

@@ -43,7 +43,7 @@ func describe(body []byte, language, console string, zone *time.Location) (note,
 	if !ok {
 		w = languages[defaultLanguage]
 	}
-	w.zone = cmp.Or(zone, time.Local)
+	w.zone = zone
 	var m struct {
 		Type string          `json:"type"`
 		Data json.RawMessage `json:"data"`
@@ -86,11 +86,11 @@ func (w *words) promotion(event string, p *PromotionData) note {
 	worth, paid := reward.Amount(p.AmountTotal), reward.Amount(p.AmountSucceeded)
 	if event == "promotion.approval_needed" {
 		n.add(w.amount, w.money(worth, p))
-		n.add(w.people, number(p.TotalCount))
+		n.add(w.people, w.persons(p.TotalCount))
 		n.add(w.starts, w.moment(p.StartsAt))
 		n.add(w.createdBy, p.CreatedBy)
 		if p.ApprovedCount > 0 {
-			n.add(w.approved, strings.TrimPrefix(w.money(reward.Amount(p.ApprovedAmount), p)+", ", ", ")+w.people+": "+number(p.ApprovedCount))
+			n.add(w.approved, strings.TrimPrefix(w.money(reward.Amount(p.ApprovedAmount), p)+", ", ", ")+w.people+": "+w.persons(p.ApprovedCount))
 		}
 		return n
 	}
@@ -98,9 +98,9 @@ func (w *words) promotion(event string, p *PromotionData) note {
 	if worth > 0 {
 		n.add(w.paid, fmt.Sprintf(w.partOf, w.amountOf(paid, p.Currency), w.amountOf(worth, p.Currency)))
 	}
-	n.add(w.people, fmt.Sprintf(w.partOf, number(p.Counts[reward.Succeeded.JSONName()]), number(p.TotalCount)))
+	n.add(w.people, fmt.Sprintf(w.partOf, w.persons(p.Counts[reward.Succeeded.JSONName()]), w.persons(p.TotalCount)))
 	if failed := p.Counts[reward.Failed.JSONName()]; failed > 0 {
-		n.add(w.failed, number(failed))
+		n.add(w.failed, w.persons(failed))
 	}
 	n.add(w.finishedAt, w.moment(p.FinishedAt))
 	return n
@@ -136,14 +136,20 @@ func (w *words) template(event string, t *TemplateData) note {
 	return n
 }
 
+func (w *words) persons(n int64) string { return fmt.Sprintf(w.each, number(n)) }
+
 func number(n int64) string { return reward.Amount(n).In("") }
 
-// moment returns a time in the zone of the messages, or "" for none.
+// moment returns a time in the zone of the messages, or "" for none. A zone that nobody
+// chose is named.
 func (w *words) moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.In(w.zone).Format("2006-01-02 15:04 (UTC-07:00)")
+	if w.zone != nil {
+		return t.In(w.zone).Format("2006-01-02 15:04")
+	}
+	return t.Local().Format("2006-01-02 15:04 (UTC-07:00)")
 }
 
 // text returns the message as plain text.

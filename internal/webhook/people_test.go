@@ -37,7 +37,7 @@ func noteFor(t *testing.T, event, language string, data any) note {
 func TestWhatPeopleRead(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 12, 4, 1, 0, 0, 0, time.UTC)
-	moment := "2026-12-04 10:00 (UTC+09:00)"
+	moment := "2026-12-04 10:00"
 	spring := PromotionData{
 		ID: "7", Name: "Spring", Type: "POINT", TotalCount: 3000, AmountTotal: 1_500_000, AmountSucceeded: 500_000, Currency: "KRW", StartsAt: at, CreatedBy: "marta",
 		Counts: map[string]int64{"succeeded": 1000, "failed": 40}, Status: "PAUSED", PauseReason: "the canary is bad:\n 6 of the first 10 failed", ApprovedCount: 2000, ApprovedAmount: 1_000_000,
@@ -54,8 +54,8 @@ func TestWhatPeopleRead(t *testing.T) {
 			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\n\nOpen in the console: https://rewards.example/#/approvals/7\n"},
 		{"promotion.paused", "en", spring, "Paused by Largesse: Spring\n\nReason: the canary is bad: 6 of the first 10 failed\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\n" +
 			"Failed: 40\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
-		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000원 중 500,000원\n인원: 3,000 중 1,000\n" +
-			"실패: 40\n\n콘솔에서 열기: https://rewards.example/#/promotions/7\n"},
+		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000원 중 500,000원\n인원: 3,000명 중 1,000명\n" +
+			"실패: 40명\n\n콘솔에서 열기: https://rewards.example/#/promotions/7\n"},
 		{"promotion.completed", "en", finished, "Finished: Spring\n\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\nFailed: 40\nEnded at: " + moment +
 			"\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
 		{"balance.breach", "en", PromotionData{ID: "8"}, "The books do not balance: 8\n\nPeople: 0 of 0\n\nOpen in the console: https://rewards.example/#/promotions/8\n"},
@@ -67,6 +67,10 @@ func TestWhatPeopleRead(t *testing.T) {
 		if got := n.text(); got != c.want {
 			t.Errorf("%s in %q:\n%s\nwant\n%s", c.event, c.language, got, c.want)
 		}
+	}
+	body := fixture.Must(json.Marshal(message{Type: "coupon.sold_out", Data: drop}))(t)
+	if n := fixture.Must(describe(body, "en", "", nil))(t); !strings.Contains(n.text(), "Opened: "+at.Local().Format("2006-01-02 15:04 (UTC-07:00)")) {
+		t.Errorf("a zone that nobody chose is not named:\n%s", n.text())
 	}
 	for _, event := range reward.PeopleEvents {
 		if n := noteFor(t, event, "en", struct{}{}); strings.Contains(n.title, "%!") || n.title == "" {

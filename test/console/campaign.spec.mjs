@@ -33,7 +33,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await page.getByLabel('통화').fill('KRW');
   await expect(page.getByText('17명, 모두 33,000원', { exact: true })).toBeVisible();
   await expect(page.getByLabel('글자 저장 방식')).toHaveText(/^자동 감지: 한글 엑셀 CSV/);
-  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 다음 프로모션에서 이미 받았으며, 또 지급됩니다:`)).toBeVisible();
+  if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 아래 프로모션에서 이미 받았으며, 또 지급됩니다:`)).toBeVisible();
   // Two of the three lines are corrected here, and the third is for the colleague who made the file.
   const line = (n) => page.getByRole('group').filter({ has: page.getByText(new RegExp(`^${n}번째 줄`)) }).last();
   await line(4).getByLabel('고객번호').fill(String(first + 2));
@@ -74,7 +74,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await button(page, '일시중지…').click();
   await confirm(page, '일시중지', { 사유: '금액 확인' });
   await badge(page, '일시중지');
-  await expect(page.getByText('금액 확인', { exact: true })).toBeVisible();
+  await expect(page.getByText('금액 확인', { exact: true }).first()).toBeVisible();
   await w.accessible(page, 'a paused campaign');
   await w.readable(page, 'a paused campaign');
   await w.api('PATCH', `/v1/promotions/${id}`, { ratePerSecond: null });

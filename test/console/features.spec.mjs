@@ -34,6 +34,25 @@ test('a file of customers whose IDs are no numbers', async ({ w }) => {
   expect((await w.api('GET', `/v1/promotions/${id}/payouts`)).items.map((i) => i.userId).toSorted()).toEqual(['C-0041', 'C-0042']);
 });
 
+test('a corrected line counts once, whatever columns are chosen', async ({ w }) => {
+  const page = await w.page({ key: w.keys.campaigner });
+  await w.open(page, '/#/promotions/new');
+  const file = '회원번호,회원아이디,적립금\n1,ann,5\nx,bob,5\n3,,5\n4,dan,5\n';
+  await page.getByLabel('File of targets').setInputFiles({ name: 'members.csv', mimeType: 'text/csv', buffer: Buffer.from(file) });
+  await expect(page.getByText('2 people, 10 in all', { exact: true })).toBeVisible();
+  await page.getByRole('group').filter({ has: page.getByText(/^Line 3/) }).last().getByLabel('회원번호').fill('2');
+  await page.keyboard.press('Tab');
+  await expect(page.getByText('3 people, 15 in all', { exact: true })).toBeVisible();
+  const columns = page.getByLabel('Number against paying twice');
+  const listed = page.getByRole('region', { name: 'Lines with mistakes' }).getByRole('group');
+  await columns.selectOption('');
+  await expect(listed).toHaveCount(1);
+  await expect(page.getByText('3 people, 15 in all', { exact: true })).toBeVisible();
+  await columns.selectOption('회원번호');
+  await expect(listed).toHaveCount(2);
+  await expect(page.getByText('3 people, 15 in all', { exact: true })).toBeVisible();
+});
+
 test('drop a file, see it, and pay in one flow', async ({ w }) => {
   const page = await w.page({ key: w.keys.operator });
   const name = w.unique('Dropped');
@@ -283,13 +302,13 @@ test('a hold that has ended offers nothing', async ({ w }) => {
 });
 
 test('a payout, its attempts, and an export of what is filtered', async ({ w }) => {
-  const page = await w.page({ key: w.keys.viewer });
+  const page = await w.page({ key: w.keys.operator });
   const failed = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
   await w.open(page, `/#/promotions/${w.paid}?tab=payouts`);
   await page.getByLabel('Target', { exact: true }).fill(failed.targetId);
   await button(page, 'Find').click();
   const card = page.getByRole('region', { name: `Payout of target ${failed.targetId}` });
-  await expect(card.getByRole('cell', { name: failed.errorMessage, exact: true }).first()).toBeVisible();
+  await expect(card.getByRole('cell', { name: failed.errorCode, exact: true }).first()).toBeVisible();
   await expect(card.getByRole('link', { name: failed.userId })).toBeVisible();
   await page.getByLabel('Code', { exact: true }).fill(failed.errorCode);
   await page.keyboard.press('Enter');

@@ -1,6 +1,6 @@
 // What people write into fields, as the API takes it.
 
-import { digitsOf, major } from './format';
+import { currencyNamed, digitsOf, major } from './format';
 import { t } from './language.svelte';
 
 const plain = /^\d+$/;
@@ -39,7 +39,7 @@ export function currencyOf(text: string): string | undefined {
 /** unitsOf says in which units a field with an amount is. */
 export function unitsOf(currency: string | undefined): string {
   if (!currency) return t('units.points');
-  return digitsOf(currency) === undefined ? t('units.minor', { currency }) : t('units.major', { currency, example: major(1050, currency) });
+  return digitsOf(currency) === undefined ? t('units.minor', { currency }) : t('units.major', { currency: currencyNamed(currency), example: major(1050, currency) });
 }
 
 const day = 86_400;

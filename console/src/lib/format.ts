@@ -7,6 +7,7 @@ const make = (locale: string) => ({
   whole: new Intl.NumberFormat(locale, { maximumFractionDigits: 0 }),
   tenths: new Intl.NumberFormat(locale, { maximumFractionDigits: 1 }),
   twoDigits: new Intl.NumberFormat(locale, { maximumSignificantDigits: 2 }),
+  currencies: new Intl.DisplayNames(locale, { type: 'currency' }),
   percents: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 }),
   decimals: [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat(locale, { minimumFractionDigits: n, maximumFractionDigits: n })),
   dayAndTime: new Intl.DateTimeFormat(locale, { year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit', second: '2-digit' }),
@@ -86,6 +87,12 @@ export function money(amount: number | string | undefined | null, currency?: str
   if (amount === undefined || amount === null || !currency) return number(amount);
   const text = formats().decimals[digitsOf(currency) ?? 0]!.format(major(amount, currency));
   return language.now === 'ko' && currency === 'KRW' ? `${text}원` : `${text}\u00a0${currency}`;
+}
+
+/** currencyNamed is how people name a currency: its code, in Korean 원 or 유로. */
+export function currencyNamed(currency: string): string {
+  if (language.now !== 'ko') return currency;
+  return currency === 'KRW' ? '원' : (formats().currencies.of(currency) ?? currency);
 }
 
 /** capital writes the first letter large, as labels begin. */

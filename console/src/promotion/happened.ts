@@ -34,6 +34,12 @@ function changes(detail: string): string {
   }
 }
 
+/** detailOf is what somebody changed, or why they paused or rejected. */
+function detailOf({ action, detail = '' }: Schemas['AuditLine']): string {
+  if (action === 'change-promotion') return changes(detail);
+  return /^\{"reason":("(?:[^"\\]|\\.)*")\}$/.test(detail) ? (JSON.parse(detail) as { reason: string }).reason : '';
+}
+
 /** happened lists the newest happenings, the oldest first. */
 export function happened(audit: Schemas['AuditLine'][], p: Pick<Promotion, 'status' | 'startedAt' | 'finishedAt'>): Happening[] {
   const list: (Happening & { act: string })[] = [];
@@ -41,7 +47,7 @@ export function happened(audit: Schemas['AuditLine'][], p: Pick<Promotion, 'stat
     const failed = !l.endedAt || (l.status ?? 500) >= 400;
     const dryRun = l.action === 'upload-targets' && l.detail?.includes('"dryRun":true');
     if (!acts.has(l.action) || failed || dryRun) continue;
-    list.push({ at: l.at, act: l.action, what: t('happened.by', { what: named('happened', l.action), name: plain(l.actor) || named('role', 'anonymous') }), detail: l.action === 'change-promotion' ? plain(changes(l.detail ?? '')) : '' });
+    list.push({ at: l.at, act: l.action, what: t('happened.by', { what: named('happened', l.action), name: plain(l.actor) || named('role', 'anonymous') }), detail: plain(detailOf(l)) });
   }
   const listed = (at: string, act: string) => list.some((d) => d.act === act &&  Math.abs(Date.parse(d.at) - Date.parse(at)) < 3000);
   if (p.startedAt && !listed(p.startedAt, 'start-promotion')) list.push({ at: p.startedAt, act: '', what: named('happened', 'start-promotion'), detail: '' });

@@ -178,7 +178,8 @@ export class TargetFile {
     return { ...this.#shownQuery, encoding: 'utf-8', sheet: '' };
   }
   async #checkFixes(signal?: AbortSignal): Promise<void> {
-    const lines = Object.keys(this.fixes).map(Number);
+    // Another choice of columns may accept a line as it is, and refuse others.
+    const lines = this.listed.map((l) => l.line).filter((l) => this.fixes[l]);
     this.#corrected = lines.length
       ? { lines, check: await upload<Check>(this.#checkPath(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}, signal) }
       : undefined;
