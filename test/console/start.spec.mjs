@@ -132,7 +132,7 @@ test('five complaints are answered from the search box', async ({ w }) => {
   await ask('after');
   await expect(got.getByText('Nothing is recorded for this user')).toBeVisible();
   await button(page, name).click();
-  await expect(message.getByText(new RegExp(`“${name}” gave out no coupons`)), 'the language is that of the customer before').toBeVisible();
+  await expect(message.getByText(new RegExp(`those who asked for “${name}”`)), 'the language is that of the customer before').toBeVisible();
   await message.getByRole('button', { name: '한국어' }).click();
   await expect(message.getByText(new RegExp(`“${name}”.*먼저 신청하신 분들께 모두 소진되었습니다`))).toBeVisible();
 });

@@ -2,7 +2,7 @@
 // the order of time.
 
 import type { Schemas } from './api';
-import { dated, forCustomer, money, number, plain, seconds } from './format';
+import { forCustomer, money, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
 import { answerOf, codedAnswer, pauseReason, pauser } from './reasons';
 
@@ -56,12 +56,12 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const about = { promotion: promotion(p), reward: reward(p) };
   const name = canceller(by, p);
   const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
-    id: `${p.promotionId}/${p.targetId}`, got, text, tell, then: p.mayBePaid ? t('support.notByHand') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+    id: `${p.promotionId}/${p.targetId}`, got, text, tell, then: p.mayBePaid ? t('support.notByHand') : got ? t('support.paid') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
   switch (p.state) {
     case 'SUCCEEDED': {
       const paid = { ...about, at: forCustomer(p.updatedAt) };
-      return verdict(true, t('person.paid', { ...about, at: dated(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
+      return verdict(true, t('person.paid', { ...about, at: forCustomer(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
     case 'FAILED':
       if (p.mayBePaid) return verdict(undefined, t('person.unclear', about), t('tell.unclear', about)); // until a second lookup
@@ -74,8 +74,10 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
   if (lost) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
   if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.retrying', about));
-  if (p.promotionStatus === 'PAUSED' && pauser(p)) return verdict(undefined, t('person.pausedBy', { ...about, name: pauser(p) }), t('tell.paused', about));
-  if (p.promotionStatus === 'PAUSED') return verdict(undefined, p.pauseReason ? t('person.pausedWhy', { ...about, why: pauseReason(p) }) : t('person.paused', about), t('tell.paused', about));
+  if (p.promotionStatus === 'PAUSED') {
+    const [by, why] = [pauser(p), pauseReason(p)];
+    return verdict(undefined, by && why ? t('person.pausedByWhy', { ...about, name: by, why }) : by ? t('person.pausedBy', { ...about, name: by }) : why ? t('person.pausedWhy', { ...about, why }) : t('person.paused', about), t('tell.paused', { promotion: about.promotion }));
+  }
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
 }
 
@@ -100,14 +102,14 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
     case 'ISSUED':
       return verdict(true, t('person.usable', about), c.expiresAt ? t('tell.usableUntil', { ...about, until: forCustomer(c.expiresAt) }) : t('tell.usable', about));
     case 'USED':
-      return verdict(true, t('person.used', { ...about, at: dated(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: forCustomer(c.usedAt ?? i.at) }));
+      return verdict(true, t('person.used', { ...about, at: forCustomer(c.usedAt ?? i.at) }), t('tell.used', { ...about, at: forCustomer(c.usedAt ?? i.at) }));
     case 'EXPIRED':
-      return verdict(false, t('person.expired', { ...about, at: dated(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }));
+      return verdict(false, t('person.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }));
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
   const name = plain(c.cancelledBy);
   const cancelled = { ...about, at: forCustomer(c.cancelledAt ?? i.at) };
-  return verdict(false, name ? t('person.couponCancelledBy', { ...about, name }) : t('person.couponCancelled', about), t('tell.couponCancelled', cancelled));
+  return verdict(false, name ? t('person.couponCancelledBy', { ...cancelled, name }) : t('person.couponCancelled', cancelled), t('tell.couponCancelled', cancelled));
 }
 
 /** lineVerdict is about a request that is not settled yet. */
@@ -125,9 +127,9 @@ function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
 
 /** refusalVerdict says in which time a template refused everybody. */
 function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
-  const about = { template: names(r.templateId), since: dated(r.since), why: refused(r.reason) };
+  const about = { template: names(r.templateId), since: forCustomer(r.since), why: refused(r.reason) };
   return {
-    id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : dated(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: dated(r.until) }),
+    id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : forCustomer(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: forCustomer(r.until) }),
     tell: r.until ? t('tell.refusedThen', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }),
     everybody: true, template: r.templateId, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };

@@ -59,8 +59,11 @@ const amount = (p: Promotion) => money(p.amountTotal, p.currency);
 const typedName = (p: Promotion) => p.name.trim() || p.id;
 
 async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
-  await call;
-  await seen.now();
+  try {
+    await call;
+  } finally {
+    await seen.now(); // what was refused may have been shown too late
+  }
 }
 
 // From this sum on, in minor units, the person who starts a promotion types it.
