@@ -119,7 +119,7 @@ type lineCode struct{ Code, Meaning string }
 // lineCodes lists all line codes. docs/errors.md and /openapi.json contain them too.
 var lineCodes = []lineCode{
 	{reward.LineMissingID, "targetId is missing"},
-	{reward.LineMissingUser, "The cell of a column that holds the users is empty, and its name is not userId"},
+	{reward.LineMissingUser, "The user is missing in a file whose columns are not named targetId and userId"},
 	{reward.LineBadID, "targetId is not a whole number from 0 to 9223372036854775807 in its shortest form"},
 	{reward.LineBadUser, "userId is too long, or looks like another one: with control or invisible characters, spaces at its ends, or characters that are not composed (NFC); or a spreadsheet has broken it, as in #N/A, ######## or 4.9E+12"},
 	{reward.LineMissingAmount, "Neither the line nor the promotion has an amount"},

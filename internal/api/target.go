@@ -148,7 +148,11 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 	if cmd.DryRun {
 		err = upload()
 	} else {
-		err = a.audited(ctx, "upload-targets", "", http.StatusOK, upload)
+		detail := ""
+		if skip := r.URL.Query().Get("skip"); skip != "" {
+			detail = fmt.Sprintf(`{"skip":%q}`, skip)
+		}
+		err = a.audited(ctx, "upload-targets", detail, http.StatusOK, upload)
 	}
 	if err != nil {
 		a.Fail(w, r, err)

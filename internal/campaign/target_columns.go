@@ -160,10 +160,10 @@ func (t *TargetReader) match(names []string) error {
 	return nil
 }
 
-// noteColumns records which columns were found. A column with a name of the caller's own is
-// not only there for some: nobody asked that the number be paid where the user is missing.
+// noteColumns records which columns were found. Only in files with our names does a line
+// without a user pay the number of its target.
 func (t *TargetReader) noteColumns() {
-	t.needsUser = t.at[1] >= 0 && (t.at[0] < 0 || t.found.Header[t.at[1]] != columnUser)
+	t.needsUser = t.at[1] >= 0 && (t.at[0] < 0 || t.found.Header[t.at[0]] != columnTarget || t.found.Header[t.at[1]] != columnUser)
 	t.found.Columns = make(Columns)
 	for i, ours := range columns {
 		if t.at[i] >= 0 {

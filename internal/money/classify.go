@@ -48,11 +48,11 @@ func ParseReasons(text string) (map[string]string, error) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		code, reason, _ := strings.Cut(line, ":")
+		code, reason, _ := strings.Cut(line, ": ") // codes may have colons
 		code, reason = strings.TrimSpace(code), strings.TrimSpace(reason)
 		switch {
 		case code == "" || clean(code, codeMax) != code || reason == "" || clean(reason, textMax) != reason:
-			return nil, fmt.Errorf("has %s; a line is a code, a colon and up to %d bytes of text, such as LIMIT: over the limit", reward.Quote(line), textMax)
+			return nil, fmt.Errorf("has %s; a line is a code, a colon, a space and up to %d bytes of text, such as LIMIT: over the limit", reward.Quote(line), textMax)
 		case reasons[code] != "":
 			return nil, fmt.Errorf("has the code %s twice", code)
 		}

@@ -190,6 +190,11 @@ func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Char
 	return c.explain(classify(r, c.refusals, time.Now()))
 }
 
+func (c *Client) explained(r LookupResult) LookupResult {
+	r.Answer = c.explain(r.Answer)
+	return r
+}
+
 // explain replaces the provider's message by what the settings say of its code.
 func (c *Client) explain(a Answer) Answer {
 	a.Message = cmp.Or(c.reasons[a.Code], a.Message)
@@ -212,9 +217,9 @@ func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.
 	case failure != nil:
 		return LookupResult{Answer: *failure}
 	case c.custom != nil:
-		return c.custom.classifyLookup(r, q.customKey, time.Now())
+		return c.explained(c.custom.classifyLookup(r, q.customKey, time.Now()))
 	}
-	return classifyLookup(r, time.Now())
+	return c.explained(classifyLookup(r, time.Now()))
 }
 
 // Probe posts a body that no payout has, to learn how the provider handles it. An

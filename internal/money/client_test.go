@@ -748,13 +748,16 @@ func TestReasons(t *testing.T) {
 			_, _ = fmt.Fprintf(conn, "HTTP/1.1 422 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 		}
 	})
-	c := newClient(t, Config{URL: p.url, Reasons: "\n LIMIT : over the limit: 한도 초과\nCLOSED:closed"})
-	for text, want := range map[string]string{`{"code":"LIMIT","message":"E17"}`: "over the limit: 한도 초과", `{"code":"OTHER","message":"E18"}`: "E18"} {
-		body <- text
-		a := c.ChargePoint(t.Context(), charge1_7, pass)
-		if a.Message != want || !strings.Contains(text, a.Code) || a.Class != reward.AnswerRefused {
-			t.Errorf("%s: %+v, want the message %q", text, a, want)
+	c := newClient(t, Config{URL: p.url, Reasons: "\n LIMIT : over the limit: 한도 초과\nE:1: closed\nHTTP_422: later"})
+	for code, want := range map[string]string{"LIMIT": "over the limit: 한도 초과", "E:1": "closed", "OTHER": "E18"} {
+		body <- fmt.Sprintf(`{"code":%q,"message":"E18"}`, code)
+		if a := c.ChargePoint(t.Context(), charge1_7, pass); a.Message != want || a.Code != code || a.Class != reward.AnswerRefused {
+			t.Errorf("%s: %+v, want the message %q", code, a, want)
 		}
+	}
+	body <- `{"code":"LIMIT","message":"E18"}`
+	if r := c.Lookup(t.Context(), 1, 7); r.Answer.Message != "later" {
+		t.Errorf("of a lookup: %+v", r)
 	}
 }
 

@@ -51,6 +51,14 @@ test('a corrected line counts once, whatever columns are chosen', async ({ w }) 
   await columns.selectOption('회원번호');
   await expect(listed).toHaveCount(2);
   await expect(page.getByText('3 people, 15 in all', { exact: true })).toBeVisible();
+  // Somebody else's number pays that person once, and nobody what was not shown.
+  await page.getByRole('group').filter({ has: page.getByText(/^Line 3/) }).last().getByLabel('회원번호').fill('4');
+  const name = w.unique('Taken');
+  await page.getByLabel('Name').fill(name);
+  await expect(button(page, 'Create the draft')).toBeEnabled();
+  await button(page, 'Create the draft').click();
+  await expect(page.getByText('Nothing was created: 2 people, 10 in all, would be paid')).toBeVisible();
+  expect((await w.api('GET', `/v1/promotions?q=${encodeURIComponent(name)}`)).items).toEqual([]);
 });
 
 test('drop a file, see it, and pay in one flow', async ({ w }) => {

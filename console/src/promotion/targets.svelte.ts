@@ -44,6 +44,8 @@ export class TargetFile {
   found = $state.raw<Check>();
   fixes = $state<Record<number, string[]>>({}); // corrected cells by line
   #corrected = $state.raw<{ lines: number[]; check: Check }>(); // what becomes of them
+  /** locked tells that a part may have arrived: sent in another way, it could pay somebody twice. */
+  locked = $state(false);
   busy = $state('');
   share = $state(0); // of the file, sent
   error = $state<{ text: string; requestId?: string }>();
@@ -71,11 +73,11 @@ export class TargetFile {
     return (digitsOf(this.#about.currency) ?? 0) > 0;
   }
 
-  /** query says how the file is read. */
-  #query(columns: Partial<Record<Column, string>> | undefined): Record<string, string> {
+  /** query says how the file is read, with columns by the names that address gives them. */
+  #query(columns: Partial<Record<Column, string>> | undefined, address = (name: string) => name): Record<string, string> {
     const read = Object.entries(columns ?? {}).filter(([ours, theirs]) => theirs && (ours !== 'voucherCode' || this.#about.type === 'VOUCHER'));
     return {
-      columns: read.map(([ours, theirs]) => `${ours}=${theirs}`).join(','),
+      columns: read.map(([ours, theirs]) => `${ours}=${address(theirs)}`).join(','),
       encoding: this.isTable && !this.isWorkbook ? this.encoding : '', sheet: this.sheet, amounts: this.hasUnits ? this.units : '',
     };
   }
@@ -161,28 +163,37 @@ export class TargetFile {
   /** correct corrects the cells of a line. */
   async correct(line: number, cells: string[]): Promise<void> {
     this.fixes = { ...this.fixes, [line]: cells };
+    this.#sending?.abort();
+    const sending = (this.#sending = new AbortController());
+    this.busy = t('upload.checking');
     try {
-      await this.#checkFixes();
+      await this.#checkFixes(sending.signal);
     } catch (err) {
-      this.error = said(err);
+      if (!sending.signal.aborted) this.error = said(err);
+    } finally {
+      if (!sending.signal.aborted) this.busy = '';
     }
   }
+  /** #fixesFile has a line for each, so no cell has two, and columns by letters, whatever theirs are called. */
   #fixesFile(lines: number[]): Blob {
-    return new Blob([csv([this.found?.header ?? [], ...lines.map((l) => this.fixes[l]!)])]);
+    const rows = lines.map((l) => this.fixes[l]!.map((cell) => cell.replaceAll(/[\r\n]+/g, ' ')));
+    return new Blob([csv([(this.found?.header ?? []).map((_, at) => letters(at)), ...rows])]);
   }
   /** shownQuery reads the file as it is shown; without columns, an upload would refuse other names than ours. */
   get #shownQuery(): Record<string, string> {
     return this.#query(this.columns ?? this.found?.columns);
   }
   get #fixesQuery(): Record<string, string> {
-    return { ...this.#shownQuery, encoding: 'utf-8', sheet: '' };
+    const columns = columnsOf(this.found?.header ?? []);
+    return { ...this.#query(this.columns ?? this.found?.columns, (name) => letters(columns.findIndex((c) => c.name === name))), encoding: 'utf-8', sheet: '' };
   }
-  async #checkFixes(signal?: AbortSignal): Promise<void> {
+  async #checkFixes(signal: AbortSignal): Promise<void> {
     // Another choice of columns may accept a line as it is, and refuse others.
-    const lines = this.listed.map((l) => l.line).filter((l) => this.fixes[l]);
-    this.#corrected = lines.length
+    const lines = this.listed.map((l) => l.line).filter((l) => this.fixes[l]?.some((cell) => cell.trim()));
+    const corrected = lines.length
       ? { lines, check: await upload<Check>(this.#checkPath(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}, signal) }
       : undefined;
+    if (!signal.aborted) this.#corrected = corrected;
   }
 
   /** refusedFile has the refused lines that are shown, to be corrected elsewhere; an upload ignores its column error. */
@@ -191,17 +202,24 @@ export class TargetFile {
     return new Blob(['\ufeff', csv([[...(this.found?.header ?? []), 'error'], ...rows])], { type: 'text/csv' });
   }
 
-  /** send adds the targets to a promotion, and returns how many, and their sum. */
+  /** send adds the targets to a promotion, and returns how many, and their sum. Sent again, it adds only what did not arrive. */
   async send(promotion: string): Promise<{ accepted: number; amount: number }> {
+    if (!this.ready) throw new Error(this.busy || t('upload.checking')); // somebody has just changed it
+    this.locked = true;
     this.busy = t('upload.uploading');
     this.share = 0;
     try {
       const path = `v1/promotions/${encodeURIComponent(promotion)}/targets?`;
-      // The corrected lines go first: should the file be lost, nobody thinks that it was sent.
       const lines = this.correctedLines;
-      const more = lines.length ? await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {}) : undefined;
       const added = await upload<Result>(path + parameters({ ...this.#shownQuery, skip: lines.join(',') }), this.file, this.#type, (n) => (this.share = n));
-      return { accepted: added.accepted + (more?.accepted ?? 0), amount: added.amount + (more?.amount ?? 0) };
+      if (!lines.length) return added;
+      try {
+        // Behind the others: where a corrected line has the number of another one, that one counts.
+        const more = await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {});
+        return { accepted: added.accepted + more.accepted, amount: added.amount + more.amount };
+      } catch (err) {
+        throw new Error(`${t('upload.fixesMissing', { n: lines.length })} ${said(err).text}`);
+      }
     } finally {
       this.busy = '';
     }
