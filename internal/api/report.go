@@ -399,10 +399,10 @@ func promotionLines(r *client.PromotionReport, w *words) (currency string, all [
 		all = append(all, line{section: w.say("errors"), item: item, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: detail})
 	}
 	for _, d := range r.Days {
-		sum(w.say("paid by day")+" ("+r.Zone+")", d.Date, d.Succeeded, d.Amount)
+		sum(w.days("paid by day", r.Zone), d.Date, d.Succeeded, d.Amount)
 	}
 	if r.Undated != (client.ReportSum{}) {
-		sum(w.say("paid by day")+" ("+r.Zone+")", "other", r.Undated.Count, r.Undated.Amount)
+		sum(w.days("paid by day", r.Zone), "other", r.Undated.Count, r.Undated.Amount)
 	}
 	number := func(item string, value *float64) {
 		if value != nil {
@@ -594,18 +594,17 @@ func templateLines(r *client.TemplateReport, w *words) (currency string, all []l
 	if r.Peak != nil {
 		count("speed", fmt.Sprintf(w.say("most coupons in %d s"), r.Peak.StepSeconds), r.Peak.Count)
 	}
-	zone := " (" + r.Zone + ")"
 	for _, d := range r.Days {
-		count(w.say("issued by day")+zone, d.Date, d.Issued)
+		count(w.days("issued by day", r.Zone), d.Date, d.Issued)
 	}
 	if r.UndatedIssued > 0 {
-		count(w.say("issued by day")+zone, "other", r.UndatedIssued)
+		count(w.days("issued by day", r.Zone), "other", r.UndatedIssued)
 	}
 	for _, d := range r.Days {
-		count(w.say("requests by day")+zone, d.Date, d.Asked)
+		count(w.days("requests by day", r.Zone), d.Date, d.Asked)
 	}
 	for _, d := range r.Days {
-		count(w.say("refused by day")+zone, d.Date, d.Refused)
+		count(w.days("refused by day", r.Zone), d.Date, d.Refused)
 	}
 	if t.Notes != "" {
 		add("notes", "", t.Notes)

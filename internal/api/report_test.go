@@ -73,7 +73,7 @@ func TestPromotionReport(t *testing.T) {
 	}
 	korean := b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=ko&zone=Asia/Seoul", "").body
 	for _, want := range []string{
-		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,EUR,NO_ACCOUNT\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (Asia/Seoul)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
+		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,EUR,\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (한국 시간)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
 	} {
 		if !strings.Contains(korean, want) {
 			t.Errorf("the CSV in Korean has no %q:\n%s", want, korean)
@@ -98,7 +98,7 @@ func TestPromotionReport(t *testing.T) {
 func TestReportsInKorean(t *testing.T) {
 	t.Parallel()
 	source := string(fixture.Must(os.ReadFile("report.go"))(t))
-	said := regexp.MustCompile(`(?:\bsay|\badd|\bsum|\bcount|\bnumber)\("([^"]+)"(?:, "([^"]+)")?`)
+	said := regexp.MustCompile(`(?:\bsay|\badd|\bsum|\bcount|\bnumber|\bdays)\("([^"]+)"(?:, "([^"]+)")?`)
 	listed := regexp.MustCompile(`\{"([a-z ,]+)", &?[a-zA-Z]+\.[A-Za-z]+\}`)
 	found := map[string]bool{}
 	for _, m := range append(said.FindAllStringSubmatch(source, -1), listed.FindAllStringSubmatch(source, -1)...) {

@@ -29,14 +29,21 @@ func (w *words) say(text string) string { return cmp.Or(w.texts[text], text) }
 // code returns a code as the console shows it, or the code itself.
 func (w *words) code(group, code string) string { return cmp.Or(w.codes[group+"."+code], code) }
 
-// reason returns why a payout failed, and what explains it. In English the code comes
-// first, which programs may look for.
+// reason returns why a payout failed, and what explains it. Only in English is it the code,
+// which programs may look for.
 func (w *words) reason(code, example string) (item, detail string) {
-	text := cmp.Or(w.codes["answer."+code], example)
-	if w.texts == nil || text == "" {
-		return code, text
+	if w.texts == nil {
+		return code, example
 	}
-	return text, code
+	return cmp.Or(w.codes["answer."+code], example, code), ""
+}
+
+// days returns a section of days in a zone.
+func (w *words) days(section, zone string) string {
+	if w.texts != nil && zone == "Asia/Seoul" {
+		zone = "한국 시간"
+	}
+	return w.say(section) + " (" + zone + ")"
 }
 
 // moment returns a time in the zone of the report.

@@ -97,7 +97,7 @@ func writeCell(out *bufio.Writer, ref string, value any) {
 			return
 		}
 	case float64:
-		_, _ = fmt.Fprintf(out, `<c r="%s"><v>%s</v></c>`, ref, strconv.FormatFloat(v, 'g', -1, 64))
+		_, _ = fmt.Fprintf(out, `<c r="%s"><v>%s</v></c>`, ref, strconv.FormatFloat(v, 'f', -1, 64))
 		return
 	default:
 		text = fmt.Sprint(v)

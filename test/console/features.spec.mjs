@@ -318,6 +318,10 @@ test('a payout, its attempts, and an export of what is filtered', async ({ w }) 
   const card = page.getByRole('region', { name: `Payout of target ${failed.targetId}` });
   await expect(card.getByRole('cell', { name: failed.errorCode, exact: true }).first()).toBeVisible();
   await expect(card.getByRole('link', { name: failed.userId })).toBeVisible();
+  const other = await w.page({ key: w.keys.campaigner });
+  await w.open(other, `/#/promotions/${w.paid}?tab=payouts&state=FAILED&code=${failed.errorCode}`);
+  await expect(other.getByText(`Reason: ${failed.errorMessage}`)).toBeVisible();
+  await expect(other.getByText(failed.errorCode)).toHaveCount(0);
   await page.getByLabel('Code', { exact: true }).fill(failed.errorCode);
   await page.keyboard.press('Enter');
   await expect(page).toHaveURL(new RegExp('code=' + failed.errorCode));
