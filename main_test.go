@@ -3,8 +3,8 @@ package largesse_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
 // No test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/largesse/largesse/internal/lab/fixture"
 
 	"github.com/largesse/largesse/internal/bus"
 	"github.com/largesse/largesse/internal/obs"
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		serveUntilKilled(dir)
 	}
-	goleak.VerifyTestMain(m)
+	fixture.Main(m)
 }
 
 // serveUntilKilled says its address on standard output.

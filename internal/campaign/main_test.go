@@ -4,12 +4,12 @@ import (
 	"errors"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/largesse/largesse/internal/lab/fixture"
 
 	"github.com/largesse/largesse/internal/reward"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 const promotion reward.PromotionID = 42
 
