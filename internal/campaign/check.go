@@ -34,18 +34,14 @@ type CheckResult struct {
 // Check reads a file to its end and saves nothing. If no columns are given, those count
 // that the header suggests.
 func (u *Uploads) Check(ctx context.Context, cmd CheckCommand) (CheckResult, error) {
-	leave, err := u.enterDryRun(ctx)
-	if err != nil {
-		return CheckResult{}, err
-	}
-	defer leave()
 	cmd.File.Suggest = true
 	reader := NewTargetReader(cmd.Body, cmd.File, cmd.Promotion)
 	reader.shownMax = linesShownMax
 	c := check{
-		rehearsal: newRehearsal(nil, store.PromotionView{Promotion: cmd.Promotion}, u.cfg.DryRunTargetsMax),
+		rehearsal: u.newRehearsal(nil, store.PromotionView{Promotion: cmd.Promotion}),
 		before:    newPaidCount(u.cfg.Rows),
 	}
+	defer c.forget()
 	if err := pump(ctx, reader, c.handle); err != nil {
 		return CheckResult{}, err
 	}

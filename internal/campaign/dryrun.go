@@ -3,37 +3,26 @@ package campaign
 import (
 	"context"
 	"hash/maphash"
+	"sync/atomic"
 
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/store"
 )
 
 const (
-	// dryRunTargetsMax limits the targets that a dry run remembers to find
-	// repeats: about 100 MB for each of the dryRunsMax concurrent dry runs.
+	// dryRunTargetsMax limits the targets that a dry run remembers to find repeats: about
+	// 100 MB.
 	dryRunTargetsMax = 2_000_000
-	dryRunsMax       = 4
+	// dryRunsTargetsMax limits those of all dry runs of an instance. One whose file arrives
+	// slowly remembers little, and holds up no other.
+	dryRunsTargetsMax = 4 * dryRunTargetsMax
 )
-
-// enterDryRun waits until a dry run may begin, and returns what ends it.
-func (u *Uploads) enterDryRun(ctx context.Context) (leave func(), err error) {
-	select {
-	case u.dryRuns <- struct{}{}:
-		return func() { <-u.dryRuns }, nil
-	case <-ctx.Done():
-		return nil, bodyBroken(context.Cause(ctx))
-	}
-}
 
 // dryRun returns the result that an upload would have, without saving anything.
 func (u *Uploads) dryRun(ctx context.Context, reader *TargetReader, view store.PromotionView) (UploadResult, error) {
-	leave, err := u.enterDryRun(ctx)
-	if err != nil {
-		return UploadResult{}, err
-	}
-	defer leave()
-	d := newRehearsal(u.cfg.Rows, view, u.cfg.DryRunTargetsMax)
-	err = pump(ctx, reader, d.handle)
+	d := u.newRehearsal(u.cfg.Rows, view)
+	defer d.forget()
+	err := pump(ctx, reader, d.handle)
 	return d.result, err
 }
 
@@ -42,22 +31,29 @@ type rehearsal struct {
 	tally
 	rows       uploadRows // nil: no rows are stored
 	targetsMax int
+	all        *atomic.Int64 // targets that dry runs remember
 	// seen has the fingerprint of the row that each target has or would get.
 	seen map[reward.TargetID]uint64
 	seed maphash.Seed
 }
 
-func newRehearsal(rows uploadRows, view store.PromotionView, targetsMax int) *rehearsal {
+// newRehearsal returns a rehearsal; rows is nil if none are stored. It ends with forget.
+func (u *Uploads) newRehearsal(rows uploadRows, view store.PromotionView) *rehearsal {
 	return &rehearsal{
-		tally: newTally(view), rows: rows, targetsMax: targetsMax,
+		tally: newTally(view), rows: rows, targetsMax: u.cfg.DryRunTargetsMax, all: &u.rehearsed,
 		seen: make(map[reward.TargetID]uint64), seed: maphash.MakeSeed(),
 	}
 }
+
+// forget ends a rehearsal.
+func (d *rehearsal) forget() { d.all.Add(-int64(len(d.seen))) }
 
 func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	if err := d.fits(b); err != nil {
 		return err
 	}
+	before := len(d.seen)
+	defer func() { d.all.Add(int64(len(d.seen) - before)) }()
 	if err := d.readStored(ctx, b.rows); err != nil {
 		return err
 	}
@@ -77,6 +73,10 @@ func (d *rehearsal) handle(ctx context.Context, b targetBatch) error {
 	if len(d.seen) > d.targetsMax {
 		return reward.NewError(reward.KindInvalid, CodeDryRunTooLarge,
 			"a dry run takes at most %d targets; split the file for it", d.targetsMax)
+	}
+	if d.all.Load()+int64(len(d.seen)-before) > dryRunsTargetsMax {
+		return reward.NewError(reward.KindUnavailable, reward.CodeUnavailable,
+			"the dry runs of this instance have more than %d targets in all; try again later", dryRunsTargetsMax)
 	}
 	d.add(b, outcomes)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/largesse/largesse/internal/obs"
@@ -71,15 +72,15 @@ type UploadsConfig struct {
 
 // Uploads saves files of targets. It is safe for concurrent use.
 type Uploads struct {
-	cfg     UploadsConfig
-	log     obs.Log
-	dryRuns chan struct{} // holds one value per running dry run
+	cfg       UploadsConfig
+	log       obs.Log
+	rehearsed atomic.Int64 // targets that dry runs remember
 }
 
 // NewUploads returns Uploads with the given configuration.
 func NewUploads(cfg UploadsConfig) *Uploads {
 	cfg.DryRunTargetsMax = cmp.Or(cfg.DryRunTargetsMax, dryRunTargetsMax)
-	return &Uploads{cfg: cfg, log: cfg.Log.For(obs.Processor), dryRuns: make(chan struct{}, dryRunsMax)}
+	return &Uploads{cfg: cfg, log: cfg.Log.For(obs.Processor)}
 }
 
 // UploadCommand describes a file of targets.

@@ -410,28 +410,47 @@ func TestDryRunKnowsRepeatsAcrossBatches(t *testing.T) {
 func TestDryRunIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFakeUploadRows(pointPromotion)
-	d := newRehearsal(f, f.view, 1500)
-	err := pump(t.Context(), NewTargetReader(strings.NewReader(csvOf(1, 2500)), File{Format: FormatCSV}, pointPromotion), d.handle)
-	if !reward.HasCode(err, CodeDryRunTooLarge) {
+	u := NewUploads(UploadsConfig{Rows: f, DryRunTargetsMax: 1500})
+	cmd := command(strings.NewReader(csvOf(1, 2500)))
+	cmd.DryRun = true
+	if _, err := u.Upload(t.Context(), cmd); !reward.HasCode(err, CodeDryRunTooLarge) {
 		t.Fatalf("error %v", err)
+	}
+	fixture.Equal(t, int64(0), u.rehearsed.Load())
+}
+
+func TestDryRunsShareTheirMemory(t *testing.T) {
+	t.Parallel()
+	u := newFakeUploadRows(pointPromotion).uploads()
+	cmd := command(strings.NewReader(csvOf(1, 2)))
+	cmd.DryRun = true
+	u.rehearsed.Add(dryRunsTargetsMax - 1)
+	if _, err := u.Upload(t.Context(), cmd); !reward.HasCode(err, reward.CodeUnavailable) {
+		t.Fatalf("error %v", err)
+	}
+	u.rehearsed.Add(-1)
+	cmd.Body = strings.NewReader(csvOf(1, 2))
+	if got, err := u.Upload(t.Context(), cmd); err != nil || got.Accepted != 2 {
+		t.Fatalf("%+v, %v", got, err)
 	}
 }
 
-func TestDryRunsWaitForEachOther(t *testing.T) {
+func TestSlowDryRunsHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
-	f := newFakeUploadRows(pointPromotion)
-	u := f.uploads()
-	for range dryRunsMax {
-		u.dryRuns <- struct{}{}
+	u := newFakeUploadRows(pointPromotion).uploads()
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	for range 10 {
+		r, w := io.Pipe()
+		defer func() { _ = w.Close() }()
+		cmd := command(r)
+		cmd.DryRun = true
+		slow.Go(func() { _, _ = u.Upload(t.Context(), cmd) })
+		_, err := io.WriteString(w, "targetId\n1\n") // its reader is inside
+		fixture.OK(t, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	cmd := command(strings.NewReader(csvOf(1, 1)))
 	cmd.DryRun = true
-	if _, err := u.Upload(ctx, cmd); !errors.Is(err, context.Canceled) {
-		t.Fatalf("error %v", err)
-	}
-	<-u.dryRuns
 	if got, err := u.Upload(t.Context(), cmd); err != nil || got.Accepted != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
