@@ -45,8 +45,9 @@ func describe(body []byte, language, console string, zone *time.Location) (note,
 	}
 	w.zone = zone
 	var m struct {
-		Type string          `json:"type"`
-		Data json.RawMessage `json:"data"`
+		Type      string          `json:"type"`
+		Timestamp time.Time       `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
 		return note{}, fmt.Errorf("read the body of a message: %w", err)
@@ -68,6 +69,9 @@ func describe(body []byte, language, console string, zone *time.Location) (note,
 		if m.Type == "promotion.approval_needed" {
 			page = "approvals/" + p.ID
 		}
+	}
+	if strings.HasSuffix(m.Type, ".approval_needed") {
+		n.add(w.asked, w.moment(m.Timestamp)) // otherwise a second question looks like the first one
 	}
 	if err != nil {
 		return note{}, fmt.Errorf("read the data of a message: %w", err)

@@ -25,12 +25,15 @@ func TestEveryLanguageHasAllWords(t *testing.T) {
 	}
 }
 
+// asked is the time of every event.
+var asked = time.Date(2026, 12, 3, 0, 30, 0, 0, time.UTC)
+
 var seoul = time.FixedZone("", 9*60*60)
 
 // noteFor returns the message for data as plain text.
 func noteFor(t *testing.T, event, language string, data any) note {
 	t.Helper()
-	body := fixture.Must(json.Marshal(message{Type: event, Timestamp: time.Now(), Data: data}))(t)
+	body := fixture.Must(json.Marshal(message{Type: event, Timestamp: asked, Data: data}))(t)
 	return fixture.Must(describe(body, language, "https://rewards.example/", seoul))(t)
 }
 
@@ -51,7 +54,7 @@ func TestWhatPeopleRead(t *testing.T) {
 		want            string
 	}{
 		{"promotion.approval_needed", "", spring, "Approval needed: Spring\n\nAmount: 1,500,000 KRW\nPeople: 3,000\nStarts: " + moment +
-			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\n\nOpen in the console: https://rewards.example/#/approvals/7\n"},
+			"\nCreated by: marta\nApproved so far: 1,000,000 KRW, People: 2,000\nAsked at: 2026-12-03 09:30\n\nOpen in the console: https://rewards.example/#/approvals/7\n"},
 		{"promotion.paused", "en", spring, "Paused by Largesse: Spring\n\nReason: the canary is bad: 6 of the first 10 failed\nPaid: 500,000 KRW of 1,500,000 KRW\nPeople: 1,000 of 3,000\n" +
 			"Failed: 40\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
 		{"promotion.paused", "ko", spring, "Largesse가 일시중지했습니다: Spring\n\n사유: 먼저 지급한 대상이 너무 많이 실패했습니다.\n지급됨: 1,500,000원 중 500,000원\n인원: 3,000명 중 1,000명\n" +
@@ -60,7 +63,7 @@ func TestWhatPeopleRead(t *testing.T) {
 			"\n\nOpen in the console: https://rewards.example/#/promotions/7\n"},
 		{"balance.breach", "en", PromotionData{ID: "8"}, "The books do not balance: 8\n\nPeople: 0 of 0\n\nOpen in the console: https://rewards.example/#/promotions/8\n"},
 		{"coupon.sold_out", "en", drop, "Sold out: Drop\n\nCoupons: 10,000\nOpened: " + moment + "\n\nOpen in the console: https://rewards.example/#/coupons/42\n"},
-		{"coupon.approval_needed", "ko", drop, "승인이 필요합니다: Drop\n\n현재 쿠폰 수: 10,000\n요청한 쿠폰 수: 50,000\n시작: " + moment + "\n\n콘솔에서 열기: https://rewards.example/#/coupons/42\n"},
+		{"coupon.approval_needed", "ko", drop, "승인이 필요합니다: Drop\n\n현재 쿠폰 수: 10,000\n요청한 쿠폰 수: 50,000\n시작: " + moment + "\n요청 시각: 2026-12-03 09:30\n\n콘솔에서 열기: https://rewards.example/#/coupons/42\n"},
 		{"webhook.test", "ko", EndpointData{"3"}, "Largesse에서 보낸 테스트 메시지입니다.\n\n\n콘솔에서 열기: https://rewards.example/#/webhooks\n"},
 	} {
 		n := noteFor(t, c.event, c.language, c.data)
