@@ -13,7 +13,7 @@ type APIKey struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name" doc:"Recorded as the actor"`
 	Prefix     string     `json:"prefix"` // first characters of the secret
-	Role       string     `json:"role" enum:"viewer,issuer,campaigner,operator,admin"`
+	Role       string     `json:"role" enum:"viewer,issuer,campaigner,approver,operator,admin"`
 	Key        string     `json:"key,omitempty" doc:"Only in the response that creates it"`
 	Notice     string     `json:"notice,omitempty" doc:"In a repeated response: why it has no key"`
 	CreatedAt  time.Time  `json:"createdAt"`
@@ -27,7 +27,7 @@ type APIKey struct {
 // NewAPIKey describes an API key to create.
 type NewAPIKey struct {
 	Name      string     `json:"name" minLength:"1" maxLength:"200"`
-	Role      string     `json:"role" enum:"viewer,issuer,campaigner,operator,admin"`
+	Role      string     `json:"role" enum:"viewer,issuer,campaigner,approver,operator,admin"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // nil: never
 }
 

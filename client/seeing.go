@@ -12,7 +12,7 @@ import (
 // Me is the caller of the API.
 type Me struct {
 	Name      string     `json:"name"`
-	Role      string     `json:"role" enum:"viewer,issuer,campaigner,operator,admin,shopper"`
+	Role      string     `json:"role" enum:"viewer,issuer,campaigner,approver,operator,admin,shopper"`
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"` // of the API key or token; nil: never
 }
 

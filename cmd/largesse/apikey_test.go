@@ -44,7 +44,7 @@ func TestKeysAndTokens(t *testing.T) {
 	if r := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "viewer", "--name", "Alice", "--data-dir", data); r.code != exitFailed || !strings.Contains(r.stderr, "API_KEY_NAME_TAKEN") {
 		t.Errorf("a second key with the name of the first: %+v", r)
 	}
-	if r := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "king", "--data-dir", data); r.code != exitWrongUse || !strings.Contains(r.stderr, "viewer, issuer, campaigner, operator, admin") {
+	if r := largesseRun(t.Context(), "", nil, "apikey", "create", "--role", "king", "--data-dir", data); r.code != exitWrongUse || !strings.Contains(r.stderr, "viewer, issuer, campaigner, approver, operator, admin") {
 		t.Errorf("%+v", r)
 	}
 

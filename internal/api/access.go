@@ -22,12 +22,13 @@ import (
 // Groups of roles that may call an operation. Everybody may call a public one.
 var (
 	public      = []auth.Role{}
-	readers     = []auth.Role{auth.RoleViewer, auth.RoleCampaigner, auth.RoleOperator, auth.RoleAdmin}
-	staff       = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleCampaigner, auth.RoleOperator, auth.RoleAdmin}
-	everyRole   = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleCampaigner, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
+	readers     = []auth.Role{auth.RoleViewer, auth.RoleCampaigner, auth.RoleApprover, auth.RoleOperator, auth.RoleAdmin}
+	staff       = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleCampaigner, auth.RoleApprover, auth.RoleOperator, auth.RoleAdmin}
+	everyRole   = []auth.Role{auth.RoleViewer, auth.RoleIssuer, auth.RoleCampaigner, auth.RoleApprover, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
 	requesters  = []auth.Role{auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin, auth.RoleShopper}
 	issuers     = []auth.Role{auth.RoleIssuer, auth.RoleOperator, auth.RoleAdmin}
 	campaigners = []auth.Role{auth.RoleCampaigner, auth.RoleOperator, auth.RoleAdmin}
+	approvers   = []auth.Role{auth.RoleApprover, auth.RoleOperator, auth.RoleAdmin}
 	operators   = []auth.Role{auth.RoleOperator, auth.RoleAdmin}
 	admins      = []auth.Role{auth.RoleAdmin}
 )
@@ -72,8 +73,7 @@ const bearer = "bearer"
 var secured = []map[string][]string{{bearer: {}}, {}}
 
 // describeAccess adds the roles that may call an operation to its description, except
-// those that the introduction names: operators, admins, and viewers and campaigners who
-// read.
+// those that the introduction names: operators, admins, and those who read.
 func describeAccess(op *huma.Operation, allowed []auth.Role) {
 	if len(allowed) == 0 {
 		return
@@ -83,7 +83,7 @@ func describeAccess(op *huma.Operation, allowed []auth.Role) {
 	if slices.Contains(allowed, auth.RoleOperator) {
 		var more []string
 		for _, role := range allowed {
-			reads := op.Method == http.MethodGet && (role == auth.RoleViewer || role == auth.RoleCampaigner)
+			reads := op.Method == http.MethodGet && role != auth.RoleIssuer && role != auth.RoleShopper
 			if role != auth.RoleOperator && role != auth.RoleAdmin && !reads {
 				more = append(more, string(role))
 			}

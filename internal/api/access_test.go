@@ -57,38 +57,38 @@ func withPages(c *Config) {
 }
 
 // mayCall lists the roles that may call each operation, independent of the code: v viewer, i
-// issuer, c campaigner, o operator, a admin, s shopper; * everybody, without a key too.
+// issuer, c campaigner, p approver, o operator, a admin, s shopper; * everybody, without a key too.
 var mayCall = map[string]string{
 	"GET /healthz": "*", "GET /readyz": "*", "GET /metrics": "*", "GET /openapi.json": "*", "GET /docs": "*",
 	"GET /{$}": "*", "GET /drop/{template}": "*", "GET /assets/index.js": "*",
 
-	"GET /v1/promotions": "vcoa", "POST /v1/promotions": "coa", "GET /v1/promotions/{id}": "vcoa", "PATCH /v1/promotions/{id}": "coa", "DELETE /v1/promotions/{id}": "coa",
+	"GET /v1/promotions": "vcpoa", "POST /v1/promotions": "coa", "GET /v1/promotions/{id}": "vcpoa", "PATCH /v1/promotions/{id}": "coa", "DELETE /v1/promotions/{id}": "coa",
 	"POST /v1/promotions/{id}/start": "coa", "POST /v1/promotions/{id}/pause": "coa", "POST /v1/promotions/{id}/resume": "coa",
-	"POST /v1/promotions/{id}/cancel": "coa", "POST /v1/promotions/{id}/close": "coa", "POST /v1/promotions/{id}/approve": "oa", "POST /v1/promotions/{id}/reject": "oa", "POST /v1/promotions/{id}/ask-approval": "coa",
+	"POST /v1/promotions/{id}/cancel": "coa", "POST /v1/promotions/{id}/close": "coa", "POST /v1/promotions/{id}/approve": "poa", "POST /v1/promotions/{id}/reject": "poa", "POST /v1/promotions/{id}/ask-approval": "coa",
 	"POST /v1/promotions/{id}/duplicate": "coa", "POST /v1/promotions/{id}/test-payment": "coa", "POST /v1/coupon-templates/{id}/duplicate": "coa",
-	"GET /v1/promotions/{id}/report": "vcoa", "GET /v1/coupon-templates/{id}/report": "vcoa",
-	"GET /v1/promotions/{id}/events": "vcoa", "GET /v1/promotions/{id}/stream": "vcoa",
-	"POST /v1/promotions/{id}/targets": "coa", "POST /v1/targets/check": "coa", "GET /v1/promotions/{id}/uploads": "vcoa", "GET /v1/promotions/{id}/already-paid": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "vcoa", "GET /v1/promotions/{id}/uploads/{uploadId}/refused": "vcoa",
-	"GET /v1/promotions/{id}/payouts": "vcoa", "GET /v1/promotions/{id}/payouts/{targetId}": "vcoa",
+	"GET /v1/promotions/{id}/report": "vcpoa", "GET /v1/coupon-templates/{id}/report": "vcpoa",
+	"GET /v1/promotions/{id}/events": "vcpoa", "GET /v1/promotions/{id}/stream": "vcpoa",
+	"POST /v1/promotions/{id}/targets": "coa", "POST /v1/targets/check": "coa", "GET /v1/promotions/{id}/uploads": "vcpoa", "GET /v1/promotions/{id}/already-paid": "vcpoa", "GET /v1/promotions/{id}/uploads/{uploadId}/report": "vcpoa", "GET /v1/promotions/{id}/uploads/{uploadId}/refused": "vcpoa",
+	"GET /v1/promotions/{id}/payouts": "vcpoa", "GET /v1/promotions/{id}/payouts/{targetId}": "vcpoa",
 	"POST /v1/promotions/{id}/payouts/retry": "oa", "POST /v1/promotions/{id}/payouts/{targetId}/resolve": "oa",
-	"GET /v1/dead-letters": "vcoa", "GET /v1/dead-letters/{id}": "vcoa", "POST /v1/dead-letters/{id}/replay": "oa",
+	"GET /v1/dead-letters": "vcpoa", "GET /v1/dead-letters/{id}": "vcpoa", "POST /v1/dead-letters/{id}/replay": "oa",
 	"POST /v1/dead-letters/{id}/discard": "oa", "POST /v1/dead-letters/replay": "oa", "POST /v1/dead-letters/discard": "oa",
-	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "vcoa", "GET /v1/reconciliations/{id}": "vcoa", "GET /v1/instances": "vcoa", "GET /v1/audit": "vcoa",
-	"GET /v1/coupon-templates": "vicoa", "POST /v1/coupon-templates": "coa", "GET /v1/coupon-templates/{id}": "vicoas",
-	"PATCH /v1/coupon-templates/{id}": "coa", "POST /v1/coupon-templates/{id}/close": "coa", "POST /v1/coupon-templates/{id}/approve": "oa", "POST /v1/coupon-templates/{id}/reject": "oa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "coa",
-	"GET /v1/coupon-templates/{id}/coupons": "vicoa", "GET /v1/coupon-templates/{id}/entrants": "vicoa",
-	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vicoas", "DELETE /v1/issue-requests/{requestId}": "ioas",
-	"GET /v1/issue-requests/{requestId}/events": "vicoas", "GET /v1/coupons": "vicoa", "GET /v1/coupons/{couponId}": "vicoas",
+	"POST /v1/reconciliations": "oa", "GET /v1/reconciliations": "vcpoa", "GET /v1/reconciliations/{id}": "vcpoa", "GET /v1/instances": "vcpoa", "GET /v1/audit": "vcpoa",
+	"GET /v1/coupon-templates": "vicpoa", "POST /v1/coupon-templates": "coa", "GET /v1/coupon-templates/{id}": "vicpoas",
+	"PATCH /v1/coupon-templates/{id}": "coa", "POST /v1/coupon-templates/{id}/close": "coa", "POST /v1/coupon-templates/{id}/approve": "poa", "POST /v1/coupon-templates/{id}/reject": "poa", "POST /v1/coupon-templates/{id}/release-places": "oa", "POST /v1/coupon-templates/{id}/codes": "coa",
+	"GET /v1/coupon-templates/{id}/coupons": "vicpoa", "GET /v1/coupon-templates/{id}/entrants": "vicpoa",
+	"POST /v1/coupons/{templateId}/issue": "ioas", "GET /v1/issue-requests/{requestId}": "vicpoas", "DELETE /v1/issue-requests/{requestId}": "ioas",
+	"GET /v1/issue-requests/{requestId}/events": "vicpoas", "GET /v1/coupons": "vicpoa", "GET /v1/coupons/{couponId}": "vicpoas",
 	"POST /v1/coupons/{couponId}/confirm": "ioa", "POST /v1/coupons/{couponId}/use": "ioa", "POST /v1/coupons/{couponId}/cancel": "ioa",
 	"POST /v1/coupon-templates/{id}/coupons/cancel": "ioa",
-	"GET /v1/users/{userId}/coupons":                "vicoas", "GET /v1/users/{userId}/history": "vicoas",
-	"GET /v1/me": "vicoas", "GET /v1/settings": "a", "GET /v1/payouts": "vcoa", "GET /v1/promotions/{id}/errors": "vcoa",
-	"GET /v1/webhook-endpoints": "vcoa", "POST /v1/webhook-endpoints": "a", "GET /v1/webhook-endpoints/{id}": "vcoa",
+	"GET /v1/users/{userId}/coupons":                "vicpoas", "GET /v1/users/{userId}/history": "vicpoas",
+	"GET /v1/me": "vicpoas", "GET /v1/settings": "a", "GET /v1/payouts": "vcpoa", "GET /v1/promotions/{id}/errors": "vcpoa",
+	"GET /v1/webhook-endpoints": "vcpoa", "POST /v1/webhook-endpoints": "a", "GET /v1/webhook-endpoints/{id}": "vcpoa",
 	"PATCH /v1/webhook-endpoints/{id}": "a", "DELETE /v1/webhook-endpoints/{id}": "a", "POST /v1/webhook-endpoints/{id}/rotate-secret": "a",
-	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "vcoa",
-	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "vcoa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
-	"POST /v1/provider/unblock": "oa", "GET /v1/overview": "vcoa", "GET /v1/promotions/{id}/timeline": "vcoa", "GET /v1/coupon-templates/{id}/timeline": "vcoa",
-	"GET /v1/coupon-templates/{id}/events": "vcoa",
+	"POST /v1/webhook-endpoints/{id}/test": "oa", "GET /v1/webhook-endpoints/{id}/deliveries": "vcpoa",
+	"GET /v1/webhook-endpoints/{id}/deliveries/{deliveryId}": "vcpoa", "POST /v1/webhook-endpoints/{id}/deliveries/{deliveryId}/resend": "oa",
+	"POST /v1/provider/unblock": "oa", "GET /v1/overview": "vcpoa", "GET /v1/promotions/{id}/timeline": "vcpoa", "GET /v1/coupon-templates/{id}/timeline": "vcpoa",
+	"GET /v1/coupon-templates/{id}/events": "vcpoa",
 	"POST /v1/api-keys":                    "a", "GET /v1/api-keys": "a", "DELETE /v1/api-keys/{id}": "a",
 }
 
@@ -143,13 +143,13 @@ func TestWhoMayCallWhat(t *testing.T) {
 	}
 	others := strangers(t, b.store)
 	fill := strings.NewReplacer("{id}", "12", "{uploadId}", "1", "{targetId}", "7", "{requestId}", "42:u7", "{templateId}", "42", "{couponId}", "3", "{userId}", "u7", "{deliveryId}", "5")
-	letters := map[string]string{"v": "viewer", "i": "issuer", "c": "campaigner", "o": "operator", "a": "admin", "s": "shopper"}
+	letters := map[string]string{"v": "viewer", "i": "issuer", "c": "campaigner", "p": "approver", "o": "operator", "a": "admin", "s": "shopper"}
 	for pattern, allowed := range mayCall {
 		if _, there := b.api.Operations()[pattern]; !there {
 			t.Errorf("%s is no call", pattern)
 			continue
 		}
-		if allowed != "*" && (allowed == "" || strings.Trim(allowed, "vicoas") != "") {
+		if allowed != "*" && (allowed == "" || strings.Trim(allowed, "vicpoas") != "") {
 			t.Errorf("%s may be called by %q", pattern, allowed)
 		}
 		method, path, _ := strings.Cut(pattern, " ")

@@ -45,13 +45,13 @@ type uploadListInput struct {
 func (a *API) addApprovals() {
 	const path = "/v1/promotions/{id}"
 	call(a, operation{
-		id: "approve-promotion", method: http.MethodPost, path: path + "/approve", tag: "promotions", roles: operators,
+		id: "approve-promotion", method: http.MethodPost, path: path + "/approve", tag: "promotions", roles: approvers,
 		summary: "Approve the present targets as another person",
 		status:  http.StatusAccepted,
 		errors:  append([]string{reward.CodeSamePerson, reward.CodePreconditionFailed}, promotionMoves...),
 	}, a.approve)
 	call(a, operation{
-		id: "reject-promotion", method: http.MethodPost, path: path + "/reject", tag: "promotions", roles: operators,
+		id: "reject-promotion", method: http.MethodPost, path: path + "/reject", tag: "promotions", roles: approvers,
 		summary: "Refuse or withdraw an approval; a RUNNING promotion becomes PAUSED",
 		status:  http.StatusAccepted,
 		errors:  promotionMoves,

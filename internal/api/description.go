@@ -31,7 +31,7 @@ IDs are strings, amounts are integers in minor units, and times are RFC 3339 in 
 
 Lists are newest first, unless they say otherwise, and have pages: pass the ` + "`nextCursor`" + ` of a page as ` + "`cursor`" + ` until there is none. Event streams end when the instance stops or cannot read for 10 s; connect again.
 
-Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless ` + "`auth.mode`" + ` is ` + "`none`" + `; then the header ` + "`" + ActorHeader + "`" + ` (1 to 200 characters) names who makes a change. ` + "`operator`" + ` and ` + "`admin`" + ` may call every operation, ` + "`viewer`" + ` and ` + "`campaigner`" + ` each GET, unless only ` + "`admin`" + ` may; operations name further roles.
+Callers send an API key or a token as ` + "`Authorization: Bearer`" + `, unless ` + "`auth.mode`" + ` is ` + "`none`" + `; then the header ` + "`" + ActorHeader + "`" + ` (1 to 200 characters) names who makes a change. ` + "`operator`" + ` and ` + "`admin`" + ` may call every operation, ` + "`viewer`" + `, ` + "`campaigner`" + ` and ` + "`approver`" + ` each GET, unless only ` + "`admin`" + ` may; operations name further roles.
 
 JSON that is read, and each promotion, has an ` + "`ETag`" + `; with that in ` + "`" + web.IfNoneMatchHeader + "`" + `, a GET is 304 while nothing has changed. The header ` + "`" + ReplayedHeader + ": true`" + ` marks the response to an earlier request with the same ` + "`" + web.IdempotencyHeader + "`" + `. Every response has ` + "`X-Request-Id`" + `.
 
@@ -472,7 +472,7 @@ var enumTexts = map[string]string{
 	"IssueMode":     "STREAM: served in order; KAFKA: accepted once the broker has them, in no order; SYNC: issued under a lock, with the outcome in the response",
 	"RedisFallback": "During a Redis outage, DATABASE issues through the database; WAIT answers 503",
 	"IssuePath":     "How requests are handled now; DATABASE: without Redis, nobody waits in line",
-	"Role":          "viewer reads; issuer issues, uses and cancels coupons; campaigner reads, and runs promotions and templates; operator does everything that is not for admin only",
+	"Role":          "viewer reads; issuer issues, uses and cancels coupons; campaigner reads, and runs promotions and templates; approver reads, and approves or rejects them; operator does everything that is not for admin only",
 }
 
 // shareEnums replaces the lists of values in a part of the description by references to

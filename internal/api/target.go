@@ -116,7 +116,7 @@ func (a *API) addTargets() {
 	a.handle(operation{
 		id: "get-refused-lines", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/refused", tag: "targets", roles: readers,
 		summary:     "Get the refused lines of an upload as a file to correct",
-		description: "With the columns of the file, and error, which uploads ignore: correct the cells and upload it with the same columns. Lines whose cells are not known only have error, and so have lines of a VOUCHER promotion for viewers and campaigners, who see no whole codes.",
+		description: "With the columns of the file, and error, which uploads ignore: correct the cells and upload it with the same columns. Lines whose cells are not known only have error, and so have lines of a VOUCHER promotion for viewers, campaigners and approvers, who see no whole codes.",
 		parameters:  []*huma.Param{text("id", "path", true, "Promotion ID", str), text("uploadId", "path", true, "", str)},
 		responses: map[string]*huma.Response{
 			"200": {Description: "The columns of the file, and error", Content: map[string]*huma.MediaType{csvType: {Schema: str}}},

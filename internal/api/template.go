@@ -289,12 +289,12 @@ func (a *API) addTemplates() {
 		example:     tree{"totalQuantity": 2000},
 	}, a.changeTemplate)
 	call(a, operation{
-		id: "approve-template", method: http.MethodPost, path: path + "/{id}/approve", tag: tag, roles: operators,
+		id: "approve-template", method: http.MethodPost, path: path + "/{id}/approve", tag: tag, roles: approvers,
 		summary: "Approve the quantity that waits as another person",
 		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeSamePerson, reward.CodeCodesExhausted, reward.CodeArchived, reward.CodePreconditionFailed},
 	}, a.approveTemplate)
 	call(a, operation{
-		id: "reject-template", method: http.MethodPost, path: path + "/{id}/reject", tag: tag, roles: operators,
+		id: "reject-template", method: http.MethodPost, path: path + "/{id}/reject", tag: tag, roles: approvers,
 		summary: "Drop the quantity that waits for an approval",
 		errors:  []string{reward.CodeTemplateNotFound, reward.CodeIllegalState, reward.CodeArchived},
 	}, func(ctx context.Context, in *TemplatePath) (*templateOutput, error) {

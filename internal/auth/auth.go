@@ -14,20 +14,22 @@ type Role string
 
 // The roles. Viewers read. Issuers issue, use and cancel coupons, and read what
 // they need for that. Campaigners read as viewers do, and run promotions and coupon
-// templates, but approve and repair nothing. Operators do everything except manage keys,
+// templates, but approve and repair nothing. Approvers read as viewers do, and approve and
+// reject. Operators do everything except manage keys,
 // and admins do that too. A shopper acts for its own user only; only tokens make a
 // caller a shopper.
 const (
 	RoleViewer     Role = "viewer"
 	RoleIssuer     Role = "issuer"
 	RoleCampaigner Role = "campaigner"
+	RoleApprover   Role = "approver"
 	RoleOperator   Role = "operator"
 	RoleAdmin      Role = "admin"
 	RoleShopper    Role = "shopper"
 )
 
 // Roles lists the roles that an API key can have.
-var Roles = []Role{RoleViewer, RoleIssuer, RoleCampaigner, RoleOperator, RoleAdmin}
+var Roles = []Role{RoleViewer, RoleIssuer, RoleCampaigner, RoleApprover, RoleOperator, RoleAdmin}
 
 // ParseRole parses the role of an API key.
 func ParseRole(s string) (Role, bool) {

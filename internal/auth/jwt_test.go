@@ -122,7 +122,7 @@ func TestTokenRules(t *testing.T) {
 		"Campaigner":       {claims: object{"role": "campaigner"}, want: Principal{Name: "marker-u1", Role: RoleCampaigner}},
 		"Operator":         {claims: object{"role": "operator"}, want: Principal{Name: "marker-u1", Role: RoleOperator}},
 		"Admin":            {claims: object{"role": "admin"}, want: Principal{Name: "marker-u1", Role: RoleAdmin}},
-		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, campaigner, operator, admin"},
+		"RoleUnknown":      {claims: object{"role": "marker"}, says: "none of the roles viewer, issuer, campaigner, approver, operator, admin"},
 		"RoleShopper":      {claims: object{"role": "shopper"}, says: "none of the roles"},
 		"RoleCase":         {claims: object{"role": "Admin"}, says: "none of the roles"},
 		"RoleEmpty":        {claims: object{"role": ""}, says: "none of the roles"},

@@ -204,7 +204,7 @@ func CheckNewKey(name, role string, expires *time.Time, now time.Time) []reward.
 		wrong = append(wrong, reward.FieldError{Field: "name", Detail: "must be 1 to 200 characters that can be seen, without spaces at its ends"})
 	}
 	if _, ok := ParseRole(role); !ok {
-		wrong = append(wrong, reward.FieldError{Field: "role", Detail: "must be viewer, issuer, campaigner, operator or admin"})
+		wrong = append(wrong, reward.FieldError{Field: "role", Detail: "must be viewer, issuer, campaigner, approver, operator or admin"})
 	}
 	if expires != nil && !expires.After(now) {
 		wrong = append(wrong, reward.FieldError{Field: "expiresAt", Detail: "is over already"})

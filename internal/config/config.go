@@ -271,7 +271,7 @@ type JWT struct {
 	Issuer    string `setting:"issuer" doc:"required value of a token's iss claim"`
 	Audience  string `setting:"audience" doc:"value that a token's aud claim must contain"`
 	UserClaim string `setting:"user-claim" default:"sub" doc:"claim that holds a shopper's user ID"`
-	RoleClaim string `setting:"role-claim" default:"role" doc:"claim that holds the role: viewer, issuer, campaigner, operator or admin; a token without it is a shopper's"`
+	RoleClaim string `setting:"role-claim" default:"role" doc:"claim that holds the role: viewer, issuer, campaigner, approver, operator or admin; a token without it is a shopper's"`
 }
 
 // Log configures the log.

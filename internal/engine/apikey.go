@@ -20,7 +20,7 @@ import (
 // NewAPIKey describes an API key to create.
 type NewAPIKey struct {
 	Name      string     `json:"name"` // owner or purpose
-	Role      string     `json:"role"` // viewer, issuer, campaigner, operator or admin
+	Role      string     `json:"role"` // viewer, issuer, campaigner, approver, operator or admin
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
 }
 

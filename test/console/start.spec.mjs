@@ -5,6 +5,7 @@ const starts = {
   viewer: { en: ['Which customer?', ['Campaigns', 'Support']], ko: ['어떤 고객인가요?', ['캠페인', '고객 지원']] },
   issuer: { en: ['Which customer?', ['Campaigns', 'Support']], ko: ['어떤 고객인가요?', ['캠페인', '고객 지원']] },
   campaigner: { en: ['My campaigns', ['Campaigns', 'Support']], ko: ['내 캠페인', ['캠페인', '고객 지원']] },
+  approver: { en: ['Waiting for you', ['Campaigns', 'Support']], ko: ['승인 대기', ['캠페인', '고객 지원']] },
   operator: { en: ['Operations today', ['Campaigns', 'Support', 'Operations', 'Administration']], ko: ['오늘의 운영 현황', ['캠페인', '고객 지원', '운영', '관리']] },
   admin: { en: ['Operations today', ['Campaigns', 'Support', 'Operations', 'Administration']], ko: ['오늘의 운영 현황', ['캠페인', '고객 지원', '운영', '관리']] },
 };

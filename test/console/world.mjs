@@ -76,7 +76,7 @@ export const test = base.extend({
 async function fill(site) {
   const w = new World(undefined, site);
   site.keys = {};
-  for (const role of ['viewer', 'issuer', 'campaigner', 'operator', 'admin']) {
+  for (const role of ['viewer', 'issuer', 'campaigner', 'approver', 'operator', 'admin']) {
     site.keys[role] = (await w.api('POST', '/v1/api-keys', { name: `${role} ${hostile}`, role })).key;
   }
   site.keys.second = (await w.api('POST', '/v1/api-keys', { name: 'second operator', role: 'operator' })).key;

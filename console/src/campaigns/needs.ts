@@ -20,7 +20,7 @@ function needOf(p: Promotion): Omit<Need, 'promotion'> | undefined {
   const look = { act: t('campaigns.look'), to };
   if (p.awaitingApproval) {
     const about = { amount: money(p.amountTotal, p.currency), n: p.totalCount };
-    if (session.may('operator') && p.createdBy !== session.me?.name) return { text: t('campaigns.approvalByYou', { ...about, name: plain(p.createdBy) }), act: t('campaigns.decide'), to: '/approvals/' + p.id };
+    if (session.may('approver') && p.createdBy !== session.me?.name) return { text: t('campaigns.approvalByYou', { ...about, name: plain(p.createdBy) }), act: t('campaigns.decide'), to: '/approvals/' + p.id };
     return undefined; // others decide
   }
   if (endedBefore(p)) return { ...look, text: t('campaign.endedBefore') };

@@ -4,7 +4,7 @@
 import { base } from './base';
 import { t } from './language.svelte';
 
-export type Role = 'shopper' | 'viewer' | 'issuer' | 'campaigner' | 'operator' | 'admin';
+export type Role = 'shopper' | 'viewer' | 'issuer' | 'campaigner' | 'approver' | 'operator' | 'admin';
 /** Needed is a role that controls need. The roles of its list have it, too. */
 export type Needed = keyof typeof including;
 export interface Me {
@@ -15,7 +15,7 @@ export interface Me {
 
 const storage = 'largesse.key';
 const including = {
-  issuer: ['issuer', 'operator', 'admin'], campaigner: ['campaigner', 'operator', 'admin'], operator: ['operator', 'admin'], admin: ['admin'],
+  issuer: ['issuer', 'operator', 'admin'], campaigner: ['campaigner', 'operator', 'admin'], approver: ['approver', 'operator', 'admin'], operator: ['operator', 'admin'], admin: ['admin'],
 } satisfies Record<string, Role[]>;
 
 class Session {

@@ -5,14 +5,14 @@ import { session, type Role } from './session.svelte';
 
 const storage = 'largesse.start';
 const ofRole: Record<Role, string> = {
-  shopper: '/people', viewer: '/people', issuer: '/people', campaigner: '/campaigns', operator: '/overview', admin: '/overview',
+  shopper: '/people', viewer: '/people', issuer: '/people', campaigner: '/campaigns', approver: '/approvals', operator: '/overview', admin: '/overview',
 };
 
 /** starts are the pages to choose from, and their roles. */
 export const starts = [
   { path: '/campaigns', roles: ['campaigner', 'operator', 'admin'] },
-  { path: '/approvals', roles: ['operator', 'admin'] },
-  { path: '/people', roles: ['viewer', 'issuer', 'campaigner', 'operator', 'admin'] },
+  { path: '/approvals', roles: ['approver', 'operator', 'admin'] },
+  { path: '/people', roles: ['viewer', 'issuer', 'campaigner', 'approver', 'operator', 'admin'] },
   { path: '/overview', roles: ['operator', 'admin'] },
 ] as const;
 

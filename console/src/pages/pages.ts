@@ -43,8 +43,9 @@ export interface PageInfo {
 const admins: Role[] = ['admin'];
 const operators: Role[] = ['operator', 'admin'];
 const campaigners: Role[] = ['campaigner', ...operators];
-const readers: Role[] = ['viewer', ...campaigners];
-const staff: Role[] = ['viewer', 'issuer', ...campaigners];
+const approvers: Role[] = ['approver', ...operators];
+const readers: Role[] = ['viewer', 'approver', ...campaigners];
+const staff: Role[] = ['issuer', ...readers];
 
 interface Entry {
   path: string;
@@ -61,7 +62,7 @@ export const rail: { title: Title; entries: Entry[] }[] = [
     { path: '/campaigns', title: 'page.campaigns', icon: 'home', opens: readers, shown: campaigners },
     { path: '/promotions', title: 'page.promotions', icon: 'promotions', opens: readers, shown: readers },
     { path: '/coupons', title: 'page.coupons', icon: 'coupons', opens: staff, shown: staff },
-    { path: '/approvals', title: 'page.approvals', icon: 'check', opens: readers, shown: operators },
+    { path: '/approvals', title: 'page.approvals', icon: 'check', opens: readers, shown: approvers },
   ] },
   { title: 'nav.support', entries: [
     { path: '/people', title: 'page.people', icon: 'people', opens: staff, shown: staff },

@@ -36,10 +36,10 @@ export function actionsOf(p: Promotion, code: string | undefined, seen: Seen): P
   const list: (PromotionAction & { when: boolean })[] = [
     // First, so that it moves no other button when the first payout fails.
     { when: p.counts.failed > 0 && status !== 'CANCELLED' && !p.archivedAt, role: 'operator', label: t('act.retryFailed'), look: '', question: (p) => retry(p, code, seen) },
-    { when: !!p.awaitingApproval, role: 'operator', label: t('act.approve'), look: 'button-main', question: async (p) => approve(p, seen, await paidBefore(p.id)) },
-    { when: !!p.awaitingApproval, role: 'operator', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
+    { when: !!p.awaitingApproval, role: 'approver', label: t('act.approve'), look: 'button-main', question: async (p) => approve(p, seen, await paidBefore(p.id)) },
+    { when: !!p.awaitingApproval, role: 'approver', label: t('act.reject'), look: 'button-danger', question: (p) => reject(p, seen) },
     { when: status === 'DRAFT' && !!p.startsEarly, role: 'campaigner', label: t('act.startNow'), look: '', question: (p) => ask(p, seen) },
-    { when: status === 'DRAFT' && p.totalCount > 0 && !!p.awaitingApproval && !p.approvalAsked, role: 'campaigner', label: t('act.ask'), look: '', question: (p) => ask(p, seen) },
+    { when: status === 'DRAFT' && p.totalCount > 0 && !!p.awaitingApproval && !p.approvalAsked && !p.startsAt, role: 'campaigner', label: t('act.ask'), look: '', question: (p) => ask(p, seen) },
     { when: status === 'DRAFT' && p.totalCount > 0 && !p.startsEarly, role: 'campaigner', more: !!p.awaitingApproval, label: t('act.start'), look: p.startsAt || p.awaitingApproval ? '' : 'button-main', question: (p) => start(p, seen) },
     { when: status === 'RUNNING', role: 'campaigner', label: t('act.pause'), look: '', question: (p) => pause(p, seen) },
     { when: status === 'PAUSED', role: 'campaigner', label: t('act.resume'), look: 'button-main', question: (p) => resume(p, seen) },
