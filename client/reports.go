@@ -84,6 +84,7 @@ type TemplateReport struct {
 	// Asked and Refused count requests as far as the timeline has them.
 	Asked          int64           `json:"asked" doc:"As far as recorded"`
 	Refused        int64           `json:"refused" doc:"As far as recorded"`
+	RefusedReasons []Rejections    `json:"refusedReasons" nullable:"false" doc:"Of refused, most first; the rest has no recorded reason"`
 	Rejections     []Rejections    `json:"rejections" nullable:"false" doc:"Admitted requests that got no coupon, most first; counted up to 1000000"`
 	Refusals       []RefusalPeriod `json:"refusals" nullable:"false" doc:"Latest first, at most 1000"`
 	SoldOutSeconds *int64          `json:"soldOutSeconds,omitempty" doc:"From the opening until it was first sold out"`
@@ -106,7 +107,7 @@ type CouponCounts struct {
 	HoldsExpired *int64 `json:"holdsExpired,omitempty" doc:"Of cancelled; absent if these are more than 100000"`
 }
 
-// Rejections counts admitted requests that ended without a coupon.
+// Rejections counts requests that ended without a coupon.
 type Rejections struct {
 	Reason string `json:"reason" example:"USER_LIMIT"`
 	Count  int64  `json:"count"`

@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/sheet"
 	"github.com/largesse/largesse/internal/store"
@@ -492,12 +493,13 @@ func (a *API) addTemplateTimeline(ctx context.Context, out *client.TemplateRepor
 	if err != nil {
 		return err
 	}
+	var sum obs.TemplateSums
 	for _, p := range hours {
+		sum.Add(&p.TemplateSums)
 		day := dayOf(&out.Days, p.At, zone, func(d *client.TemplateDay) *string { return &d.Date })
 		day.Asked, day.Issued, day.Refused = day.Asked+p.Asked, day.Issued+p.Issued, day.Refused+p.Refused
-		out.Asked, out.Refused, out.UndatedIssued = out.Asked+p.Asked, out.Refused+p.Refused, out.UndatedIssued-p.Issued
 	}
-	out.UndatedIssued = max(out.UndatedIssued, 0)
+	out.Asked, out.Refused, out.RefusedReasons, out.UndatedIssued = sum.Asked, sum.Refused, reasonsOf(&sum), max(out.UndatedIssued-sum.Issued, 0)
 	if out.FirstMinutes, err = firstMinutes(hours, read); err != nil {
 		return err
 	}
@@ -513,6 +515,18 @@ func (a *API) addTemplateTimeline(ctx context.Context, out *client.TemplateRepor
 		}
 	}
 	return err
+}
+
+// reasonsOf returns why requests were refused, most first.
+func reasonsOf(sum *obs.TemplateSums) []client.Rejections {
+	reasons := []client.Rejections{}
+	for i, n := range sum.Reasons {
+		if n > 0 {
+			reasons = append(reasons, client.Rejections{Reason: obs.RefusalReasons[i], Count: n})
+		}
+	}
+	slices.SortStableFunc(reasons, func(a, b client.Rejections) int { return cmp.Compare(b.Count, a.Count) })
+	return reasons
 }
 
 // firstMinutes returns the steps of a timeline from the first request on, as short as they
@@ -574,6 +588,14 @@ func templateLines(r *client.TemplateReport, w *words) (currency string, all []l
 	count("requests", "refused", r.Refused)
 	if r.WaitingPeak != nil {
 		count("requests", "most people in line", int64(r.WaitingPeak.Waiting))
+	}
+	unrecorded := r.Refused
+	for _, p := range r.RefusedReasons {
+		count("refused requests", w.code("refusal", p.Reason), p.Count)
+		unrecorded -= p.Count
+	}
+	if unrecorded > 0 {
+		count("refused requests", "reason not recorded", unrecorded)
 	}
 	for _, p := range r.Rejections {
 		count("admitted requests without a coupon", w.code("refusal", p.Reason), p.Count)

@@ -128,19 +128,24 @@ func TestTemplateReport(t *testing.T) {
 	fixture.Must(b.store.CouponSettle(t.Context(), settle))(t)
 	fixture.Must(b.store.CouponUse(t.Context(), 2, testTime))(t)
 	at := time.Now().UTC().Truncate(store.TimelineStep)
-	fixture.OK(t, b.store.TimelineWrite(t.Context(), "a", nil, []store.TemplatePoint{
-		{TemplateID: 42, At: at, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 5, Issued: 3, Refused: 2}, Waiting: 8, Samples: 1},
-	}))
+	point := store.TemplatePoint{TemplateID: 42, At: at, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 12, Issued: 3, Refused: 9}, Waiting: 8, Samples: 1}
+	for reason, n := range map[string]int64{reward.CodeNotOpen: 2, reward.CodeSoldOut: 2, reward.CodeUnavailable: 3} {
+		point.Reasons[slices.Index(obs.RefusalReasons[:], reason)] = n
+	}
+	fixture.OK(t, b.store.TimelineWrite(t.Context(), "a", nil, []store.TemplatePoint{point}))
 	api := fixture.Must(client.New(b.url, client.Options{Transport: b.http.Transport}))(t)
 	r := fixture.Must(api.TemplateReport(t.Context(), "42", ""))(t)
-	if want := (client.TemplateDay{Date: at.Format(time.DateOnly), Asked: 5, Issued: 3, Refused: 2}); len(r.Days) != 1 || r.Days[0] != want || r.Asked != 5 {
+	if want := (client.TemplateDay{Date: at.Format(time.DateOnly), Asked: 12, Issued: 3, Refused: 9}); len(r.Days) != 1 || r.Days[0] != want || r.Asked != 12 || r.Refused != 9 {
 		t.Errorf("%+v", r)
+	}
+	if want := []client.Rejections{{Reason: "UNAVAILABLE", Count: 3}, {Reason: "SOLD_OUT", Count: 2}, {Reason: "NOT_OPEN", Count: 2}}; !slices.Equal(r.RefusedReasons, want) {
+		t.Errorf("reasons %+v, want %+v", r.RefusedReasons, want)
 	}
 	if r.WaitingPeak == nil || r.WaitingPeak.Waiting != 8 || r.Peak == nil {
 		t.Errorf("peaks %+v, %+v", r.WaitingPeak, r.Peak)
 	}
 	minute := at.Truncate(time.Minute)
-	if want := (client.TemplateStep{At: minute, StepSeconds: 60, Asked: 5, Issued: 3, Refused: 2}); len(r.FirstMinutes) != 1 || r.FirstMinutes[0] != want {
+	if want := (client.TemplateStep{At: minute, StepSeconds: 60, Asked: 12, Issued: 3, Refused: 9}); len(r.FirstMinutes) != 1 || r.FirstMinutes[0] != want {
 		t.Errorf("first minutes %+v", r.FirstMinutes)
 	}
 	if n := r.Coupons; n == nil || n.Used != 1 || *n.Unused != 1 || *n.HoldsExpired != 0 {
@@ -154,8 +159,9 @@ func TestTemplateReport(t *testing.T) {
 	}
 	a := b.json(t, "GET", "/v1/coupon-templates/42/report?format=csv", "")
 	for _, want := range []string{
-		"totals,quantity,9,,,\n", "coupons,used,1,,,\n", "admitted requests without a coupon,USER_LIMIT,1,,,\n", "requests by day (UTC)," + at.Format(time.DateOnly) + ",5,,,\n",
-		"issued in the first minutes," + minute.Format(time.RFC3339) + `,3,,,"in 60 s, of 5 requests, 2 refused"` + "\n",
+		"totals,quantity,9,,,\n", "coupons,used,1,,,\n", "admitted requests without a coupon,USER_LIMIT,1,,,\n", "requests by day (UTC)," + at.Format(time.DateOnly) + ",12,,,\n",
+		"refused requests,UNAVAILABLE,3,,,\nrefused requests,SOLD_OUT,2,,,\nrefused requests,NOT_OPEN,2,,,\nrefused requests,reason not recorded,2,,,\n",
+		"issued in the first minutes," + minute.Format(time.RFC3339) + `,3,,,"in 60 s, of 12 requests, 9 refused"` + "\n",
 	} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the CSV has no %q:\n%s", want, a.body)

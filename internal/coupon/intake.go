@@ -135,7 +135,7 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 	if err == nil {
 		status.RequestID = reward.RequestID(t.ID, cmd.UserID)
 		i.metrics.CouponAsked(string(status.Kind))
-		i.metrics.TemplateAsked(t.ID, status.Kind == StatusIssued && !status.Duplicate, false)
+		i.metrics.TemplateAsked(t.ID, status.Kind == StatusIssued && !status.Duplicate, "")
 		return status, nil
 	}
 	e, ok := errors.AsType[*reward.Error](err)
@@ -150,7 +150,7 @@ func (i *Intake) Request(ctx context.Context, cmd IssueCommand) (Status, error) 
 func (i *Intake) countRefused(t *reward.CouponTemplate, e *reward.Error) {
 	i.metrics.CouponAsked(e.Code)
 	if t != nil { // unknown IDs have no timeline
-		i.metrics.TemplateAsked(t.ID, false, true)
+		i.metrics.TemplateAsked(t.ID, false, e.Code)
 	}
 }
 

@@ -267,7 +267,7 @@ func (l *IssueListener) settle(ctx context.Context, t *reward.CouponTemplate, li
 		case rules.RequestIssued:
 			l.metrics.CouponsIssued(t.ID, 1)
 		case rules.RequestRejected:
-			l.metrics.CouponsRejected(t.ID, 1)
+			l.metrics.CouponRejected(t.ID, r.Reason)
 		default:
 			continue
 		}

@@ -339,6 +339,7 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 				issued++
 			} else {
 				rejected++
+				i.metrics.CouponRejected(i.id, r.Reason)
 			}
 			done = append(done, request)
 			with.Done = append(with.Done, request)
@@ -349,7 +350,6 @@ func (i *Issuer) outcomes(requests []gate.Request, result store.CouponSettleResu
 		}
 	}
 	i.metrics.CouponsIssued(i.id, issued)
-	i.metrics.CouponsRejected(i.id, rejected)
 	with.ServiceTime = i.average
 	if n := issued + rejected; n > 0 && i.average == 0 {
 		with.ServiceTime = i.pace.settled(n, began)

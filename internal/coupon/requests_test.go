@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
+	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/rules"
 )
@@ -157,6 +158,40 @@ func TestRefusalsFromMemory(t *testing.T) {
 		r.soon(a, id, "dan", reward.CodeSoldOut)
 		fixture.Must(b.Catalog.Change(r.Context(), rules.TemplateChange{ID: id, TotalQuantity: new(int64(2))}))(r)
 		r.soon(a, id, "dan", "")
+	})
+}
+
+// TestRefusalsByReason checks that refusals at the gate, from memory and by a check are counted by
+// their reason.
+func TestRefusalsByReason(t *testing.T) {
+	t.Parallel()
+	each(t, func(r *rig) {
+		metrics := obs.NewMetrics()
+		i := r.start(func(c *FlowConfig) { c.Metrics = metrics })
+		one := r.create(reward.CouponTemplate{TotalQuantity: 1})
+		r.take(i, one, "ann")
+		r.want(i, one, "bob", reward.CodeSoldOut) // at the gate
+		r.want(i, one, "bob", reward.CodeSoldOut) // from memory
+		i.Intake.Refused(one, i.Intake.Check(r.Context(), IssueCommand{TemplateID: one, UserID: "bob"}))
+		two := r.create(reward.CouponTemplate{TotalQuantity: 2})
+		r.take(i, two, "cid")
+		fixture.Must(i.Catalog.Close(r.Context(), two))(r)
+		r.soon(i, two, "dan", reward.CodeClosed)
+
+		sums := metrics.TimelineTake().Templates
+		var refused int64
+		for n, reason := range obs.RefusalReasons {
+			refused += sums[0].Reasons[n]
+			if want := map[string]int64{reward.CodeSoldOut: 3}[reason]; sums[one].Reasons[n] != want {
+				r.Errorf("%s: %d, want %d", reason, sums[one].Reasons[n], want)
+			}
+			if n := sums[two].Reasons[n]; (n > 0) != (reason == reward.CodeClosed) {
+				r.Errorf("closed: %d by %s", n, reason)
+			}
+		}
+		if sums[0].Refused != refused {
+			r.Errorf("%d refusals, %d with a reason", sums[0].Refused, refused)
+		}
 	})
 }
 

@@ -90,7 +90,7 @@ func TestRecorder(t *testing.T) {
 			t.Errorf("10,000 idle promotions were written %d times", n)
 		}
 		m.Finished(1, reward.Succeeded, 9)
-		m.TemplateAsked(7, true, false)
+		m.TemplateAsked(7, true, "")
 		pools.Store(&[]pool.Status{{Stream: queue.Stream{PromotionID: 2}, Pending: 3}, {Stream: queue.Stream{PromotionID: 3}}})
 		time.Sleep(store.TimelineStep)
 		synctest.Wait()

@@ -436,8 +436,8 @@ func (m *Metrics) Refused(status int) { m.add(refusals, 1, strconv.Itoa(status))
 func (m *Metrics) CouponAsked(answer string) { m.add(couponAsks, 1, answer) }
 
 // TemplateAsked records the answer to a coupon request of a template that exists,
-// for the timeline: whether it got a coupon at once, or was refused.
-func (m *Metrics) TemplateAsked(id reward.TemplateID, issued, refused bool) {
+// for the timeline: whether it got a coupon at once, or the code of its refusal.
+func (m *Metrics) TemplateAsked(id reward.TemplateID, issued bool, refusal string) {
 	if m.off() {
 		return
 	}
@@ -446,8 +446,8 @@ func (m *Metrics) TemplateAsked(id reward.TemplateID, issued, refused bool) {
 		if issued {
 			s.Issued++
 		}
-		if refused {
-			s.Refused++
+		if refusal != "" {
+			s.refused(refusal)
 		}
 	})
 }
@@ -463,11 +463,11 @@ func (m *Metrics) CouponsIssued(id reward.TemplateID, n int) {
 // CouponLeft counts an admitted request whose user left the waiting line.
 func (m *Metrics) CouponLeft() { m.add(coupons, 1, "LEFT") }
 
-// CouponsRejected counts admitted requests that ended without a coupon.
-func (m *Metrics) CouponsRejected(id reward.TemplateID, n int) {
-	if !m.off() && n > 0 {
-		m.add(coupons, n, "REJECTED")
-		m.templates.add(id, func(s *TemplateSums) { s.Refused += int64(n) })
+// CouponRejected counts an admitted request that ended without a coupon.
+func (m *Metrics) CouponRejected(id reward.TemplateID, reason string) {
+	if !m.off() {
+		m.add(coupons, 1, "REJECTED")
+		m.templates.add(id, func(s *TemplateSums) { s.refused(reason) })
 	}
 }
 

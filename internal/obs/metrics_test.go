@@ -64,7 +64,7 @@ func useEverything(m *Metrics) {
 	m.Built("1.2.3")
 	m.InstancesAlive(3)
 	m.CouponsIssued(7, 1)
-	m.CouponsRejected(7, 1)
+	m.CouponRejected(7, reward.ReasonSoldOut)
 	m.HoldsConfirmed(1)
 	m.HoldsExpired(1)
 	m.GateLoaded()

@@ -70,11 +70,19 @@ func (a *PromotionSums) Percentile(p float64) (millis float64, ok bool) {
 	return low, true
 }
 
+// RefusalReasons are the codes by which TemplateSums.Reasons counts. Each has a column of the
+// rows: append only, with a migration.
+var RefusalReasons = [...]string{
+	reward.CodeSoldOut, reward.CodeUserLimit, reward.CodeNotOpen, reward.CodeClosed, reward.CodeHoldLapsed,
+	reward.ReasonNotDrawn, reward.ReasonError, reward.CodeArchived, reward.CodeUnavailable,
+}
+
 // TemplateSums counts what one instance did for a coupon template within some time.
 type TemplateSums struct {
-	Asked   int64 // answered coupon requests
-	Issued  int64 // coupons
-	Refused int64 // refused requests, and admitted ones without a coupon
+	Asked   int64                      // answered coupon requests
+	Issued  int64                      // coupons
+	Refused int64                      // refused requests, and admitted ones without a coupon
+	Reasons [len(RefusalReasons)]int64 // of Refused, except those with another code
 }
 
 // Add adds b to the sums.
@@ -82,6 +90,16 @@ func (a *TemplateSums) Add(b *TemplateSums) {
 	a.Asked += b.Asked
 	a.Issued += b.Issued
 	a.Refused += b.Refused
+	for i := range a.Reasons {
+		a.Reasons[i] += b.Reasons[i]
+	}
+}
+
+func (a *TemplateSums) refused(code string) {
+	a.Refused++
+	if i := slices.Index(RefusalReasons[:], code); i >= 0 {
+		a.Reasons[i]++
+	}
 }
 
 // SeriesMax limits the promotions, and the templates, that an instance counts

@@ -21,11 +21,12 @@ func TestTimelineTake(t *testing.T) {
 	m.Finished(2, reward.Cancelled, 9)
 	m.ChargeTook(1, 4*time.Millisecond)
 	m.ChargeTook(1, time.Hour)
-	m.TemplateAsked(7, true, false)
-	m.TemplateAsked(7, false, true)
-	m.TemplateAsked(7, false, false)
+	m.TemplateAsked(7, true, "")
+	m.TemplateAsked(7, false, reward.CodeUserLimit)
+	m.TemplateAsked(7, false, "")
 	m.CouponsIssued(7, 5)
-	m.CouponsRejected(8, 2)
+	m.CouponRejected(8, reward.ReasonSoldOut)
+	m.CouponRejected(8, "unknown")
 	got := m.TimelineTake()
 	want := PromotionSums{Succeeded: 2, Failed: 1, Amount: 7, CallMillis: 4 + 3_600_000}
 	want.Calls[3], want.Calls[LatencyBuckets-1] = 1, 1
@@ -36,10 +37,10 @@ func TestTimelineTake(t *testing.T) {
 	if want.Retrying != 1 || want.Unknown != 1 || *got.Promotions[0] != want || len(got.Promotions) != 3 {
 		t.Errorf("all: %+v, want %+v", *got.Promotions[0], want)
 	}
-	if want := (TemplateSums{Asked: 3, Issued: 6, Refused: 1}); *got.Templates[7] != want {
+	if want := (TemplateSums{Asked: 3, Issued: 6, Refused: 1, Reasons: [len(RefusalReasons)]int64{1: 1}}); *got.Templates[7] != want {
 		t.Errorf("template 7: %+v, want %+v", *got.Templates[7], want)
 	}
-	if want := (TemplateSums{Asked: 3, Issued: 6, Refused: 3}); *got.Templates[0] != want || len(got.Templates) != 3 {
+	if want := (TemplateSums{Asked: 3, Issued: 6, Refused: 3, Reasons: [len(RefusalReasons)]int64{1, 1}}); *got.Templates[0] != want || len(got.Templates) != 3 {
 		t.Errorf("all templates: %+v, want %+v", *got.Templates[0], want)
 	}
 	if got := m.TimelineTake(); len(got.Promotions)+len(got.Templates) != 0 {

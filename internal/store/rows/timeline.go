@@ -49,7 +49,7 @@ ON CONFLICT (` + place + `) DO UPDATE SET ` + strings.Join(added, ", "),
 var (
 	promotionPoints = newSeries("promotion_points", "promotion_id", slices.Concat(
 		[]string{"succeeded", "failed", "retrying", "unknown", "call_millis", "waiting", "samples", "amount"}, callColumns()))
-	templatePoints = newSeries("template_points", "template_id", []string{"asked", "issued", "refused", "waiting", "samples"})
+	templatePoints = newSeries("template_points", "template_id", slices.Concat([]string{"asked", "issued", "refused", "waiting", "samples"}, reasonColumns()))
 )
 
 // callColumns returns the columns of obs.PromotionSums.Calls.
@@ -57,6 +57,15 @@ func callColumns() []string {
 	columns := make([]string, obs.LatencyBuckets)
 	for i := range columns {
 		columns[i] = fmt.Sprintf("calls_%d", i)
+	}
+	return columns
+}
+
+// reasonColumns returns the columns of obs.TemplateSums.Reasons.
+func reasonColumns() []string {
+	columns := make([]string, len(obs.RefusalReasons))
+	for i, reason := range obs.RefusalReasons {
+		columns[i] = "refused_" + strings.ToLower(reason)
 	}
 	return columns
 }
@@ -71,7 +80,11 @@ func promotionSums(p *store.PromotionPoint) []any {
 }
 
 func templateSums(p *store.TemplatePoint) []any {
-	return []any{&p.Asked, &p.Issued, &p.Refused, &p.Waiting, &p.Samples}
+	into := []any{&p.Asked, &p.Issued, &p.Refused, &p.Waiting, &p.Samples}
+	for i := range p.Reasons {
+		into = append(into, &p.Reasons[i])
+	}
+	return into
 }
 
 // values returns what the pointers point to.

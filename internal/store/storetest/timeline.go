@@ -44,11 +44,16 @@ func exerciseTimelines(t *testing.T, open Open) {
 		b.must(b.TimelineWrite(b.ctx, "a", nil, nil))
 	})
 	run(t, open, "OfTemplates", func(b *bundle) {
-		p := store.TemplatePoint{TemplateID: 7, At: begin, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 5, Issued: 3, Refused: 1}, Waiting: 8, Samples: 1}
+		p := store.TemplatePoint{TemplateID: 7, At: begin, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 5, Issued: 3, Refused: 100}, Waiting: 8, Samples: 1}
+		for i := range p.Reasons {
+			p.Reasons[i] = int64(i + 1)
+		}
 		b.must(b.TimelineWrite(b.ctx, "a", nil, []store.TemplatePoint{p}))
+		b.must(b.TimelineWrite(b.ctx, "b", nil, []store.TemplatePoint{p}))
 		n := must(b.TimelineFold(b.ctx, store.TimelineFoldParams{From: store.TimelineStep, To: time.Minute, Before: begin.Add(time.Hour), Limit: 9}))(b)
-		same(b, "folded", 1, n)
-		p.Step = time.Minute
+		same(b, "folded", 2, n)
+		p.Add(&p.TemplateSums)
+		p.Step, p.Waiting, p.Samples = time.Minute, 16, 2
 		list := must(b.TemplateTimeline(b.ctx, 7, store.TimelineSpan{From: begin, To: begin.Add(time.Hour), Step: time.Minute}))(b)
 		same(b, "points", []store.TemplatePoint{p}, list)
 	})
