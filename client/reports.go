@@ -72,6 +72,7 @@ type ReportAction struct {
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"`
 	Action string    `json:"action" doc:"Operation ID" example:"start-promotion"`
+	Count  *int64    `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
 }
 
 // TemplateReport is what a coupon template did.

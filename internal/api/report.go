@@ -347,7 +347,12 @@ func (a *API) actionsOf(ctx context.Context, path string) ([]client.ReportAction
 	slices.SortFunc(found, func(a, b store.AuditLine) int { return cmp.Compare(a.ID, b.ID) })
 	found = found[max(len(found)-store.BatchMax, 0):]
 	return mapped(found, func(l store.AuditLine) client.ReportAction {
-		return client.ReportAction{At: l.At.UTC(), Actor: l.Actor, Action: l.Action}
+		shown := client.ReportAction{At: l.At.UTC(), Actor: l.Actor, Action: l.Action}
+		var count int64
+		if _, err := fmt.Sscanf(l.Detail, `{"count":%d`, &count); err == nil { // it may be cut
+			shown.Count = &count
+		}
+		return shown
 	}), nil
 }
 
@@ -426,7 +431,7 @@ func promotionLines(r *client.PromotionReport, w *words) (currency string, all [
 
 func actionLines(actions []client.ReportAction, w *words) []line {
 	return mapped(actions, func(a client.ReportAction) line {
-		return line{section: w.say("actions"), item: w.moment(a.At), detail: a.Actor + ": " + w.code("audit", a.Action)}
+		return line{section: w.say("actions"), item: w.moment(a.At), count: a.Count, detail: a.Actor + ": " + w.code("audit", a.Action)}
 	})
 }
 

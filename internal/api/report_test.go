@@ -133,6 +133,8 @@ func TestTemplateReport(t *testing.T) {
 		point.Reasons[slices.Index(obs.RefusalReasons[:], reason)] = n
 	}
 	fixture.OK(t, b.store.TimelineWrite(t.Context(), "a", nil, []store.TemplatePoint{point}))
+	thousand := `{"ids":["` + strings.Repeat(`7319283746592837465","`, 999) + `7319283746592837465"]}` // the audit cuts it
+	b.as(t, "lee", "POST", "/v1/coupon-templates/42/coupons/cancel", thousand).want(t, http.StatusOK)
 	api := fixture.Must(client.New(b.url, client.Options{Transport: b.http.Transport}))(t)
 	r := fixture.Must(api.TemplateReport(t.Context(), "42", ""))(t)
 	if want := (client.TemplateDay{Date: at.Format(time.DateOnly), Asked: 12, Issued: 3, Refused: 9}); len(r.Days) != 1 || r.Days[0] != want || r.Asked != 12 || r.Refused != 9 {
@@ -154,13 +156,16 @@ func TestTemplateReport(t *testing.T) {
 	if want := (client.Rejections{Reason: reward.ReasonUserLimit, Count: 1}); len(r.Rejections) != 1 || r.Rejections[0] != want {
 		t.Errorf("rejections %+v", r.Rejections)
 	}
-	if len(r.Actions) != 1 || r.Actions[0].Actor != "kim" || r.Actions[0].Action != "create-template" {
-		t.Errorf("actions %+v", r.Actions)
+	if len(r.Actions) != 2 || r.Actions[0].Actor != "kim" || r.Actions[0].Action != "create-template" || r.Actions[0].Count != nil {
+		t.Fatalf("actions %+v", r.Actions)
+	}
+	if a := r.Actions[1]; a.Actor != "lee" || a.Action != "cancel-coupons" || a.Count == nil || *a.Count != 1000 {
+		t.Errorf("cancelled %+v", a)
 	}
 	a := b.json(t, "GET", "/v1/coupon-templates/42/report?format=csv", "")
 	for _, want := range []string{
 		"totals,quantity,9,,,\n", "coupons,used,1,,,\n", "admitted requests without a coupon,USER_LIMIT,1,,,\n", "requests by day (UTC)," + at.Format(time.DateOnly) + ",12,,,\n",
-		"refused requests,UNAVAILABLE,3,,,\nrefused requests,SOLD_OUT,2,,,\nrefused requests,NOT_OPEN,2,,,\nrefused requests,reason not recorded,2,,,\n",
+		"refused requests,UNAVAILABLE,3,,,\nrefused requests,SOLD_OUT,2,,,\nrefused requests,NOT_OPEN,2,,,\nrefused requests,reason not recorded,2,,,\n", ",1000,,,lee: cancel-coupons\n",
 		"issued in the first minutes," + minute.Format(time.RFC3339) + `,3,,,"in 60 s, of 12 requests, 9 refused"` + "\n",
 	} {
 		if !strings.Contains(a.body, want) {
