@@ -106,6 +106,14 @@ type CouponCounts struct {
 	Held    int64  `json:"held" doc:"At most 1000000"` // not confirmed yet
 	// HoldsExpired are cancelled coupons that nobody confirmed.
 	HoldsExpired *int64 `json:"holdsExpired,omitempty" doc:"Of cancelled; absent if these are more than 100000"`
+	// CancelledBy names the people who cancelled most.
+	CancelledBy []Canceller `json:"cancelledBy" nullable:"false" doc:"Of the first 100000 cancelled, by person, most first, at most 20"`
+}
+
+// Canceller counts the coupons that somebody cancelled.
+type Canceller struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"`
 }
 
 // Rejections counts requests that ended without a coupon.

@@ -479,7 +479,9 @@ func couponCountsFor(n *store.CouponCounts) *client.CouponCounts {
 	if n.Archived {
 		return nil
 	}
-	out := &client.CouponCounts{Used: n.Used, Expired: n.Expired, Held: n.Held}
+	out := &client.CouponCounts{
+		Used: n.Used, Expired: n.Expired, Held: n.Held, CancelledBy: mapped(n.CancelledBy, func(c store.Canceller) client.Canceller { return client.Canceller(c) }),
+	}
 	if max(n.Used, n.Expired, n.Held) < store.CouponCountMax {
 		out.Unused = new(n.Live - n.Used - n.Expired - n.Held)
 	}
@@ -588,7 +590,7 @@ func templateLines(r *client.TemplateReport, w *words) (currency string, all []l
 	count("totals", "cancelled", r.Cancelled)
 	count("totals", "left", t.Counters.Stock)
 	count("totals", "waiting", t.Counters.Waiting)
-	all = append(all, couponLines(r.Coupons, w)...)
+	all = append(all, couponLines(r.Coupons, r.Cancelled, w)...)
 	count("requests", "answered", r.Asked)
 	count("requests", "refused", r.Refused)
 	if r.WaitingPeak != nil {
@@ -639,8 +641,8 @@ func templateLines(r *client.TemplateReport, w *words) (currency string, all []l
 	return "", append(all, actionLines(r.Actions, w)...)
 }
 
-// couponLines returns the coupons by status as lines of a file.
-func couponLines(n *client.CouponCounts, w *words) (all []line) {
+// couponLines returns the coupons by status, and who cancelled them, as lines of a file.
+func couponLines(n *client.CouponCounts, cancelled int64, w *words) (all []line) {
 	if n == nil {
 		return nil
 	}
@@ -651,6 +653,13 @@ func couponLines(n *client.CouponCounts, w *words) (all []line) {
 		if c.count != nil {
 			all = append(all, line{section: w.say("coupons"), item: w.say(c.item), count: c.count})
 		}
+	}
+	for _, c := range n.CancelledBy {
+		all = append(all, line{section: w.say("cancelled by"), item: c.Name, count: &c.Count})
+		cancelled -= c.Count
+	}
+	if n.HoldsExpired != nil && len(n.CancelledBy) > 0 && cancelled > *n.HoldsExpired {
+		all = append(all, line{section: w.say("cancelled by"), item: w.say("other"), count: new(cancelled - *n.HoldsExpired)})
 	}
 	return all
 }

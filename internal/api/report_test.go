@@ -127,6 +127,7 @@ func TestTemplateReport(t *testing.T) {
 	settle := store.CouponSettleParams{TemplateID: 42, Kind: rules.SettleInOrder, Requests: requests, Now: testTime}
 	fixture.Must(b.store.CouponSettle(t.Context(), settle))(t)
 	fixture.Must(b.store.CouponUse(t.Context(), 2, testTime))(t)
+	fixture.Must(b.store.CouponCancel(t.Context(), store.CouponCancelParams{TemplateID: 42, IDs: []reward.CouponID{1}, By: "sue", Now: testTime}))(t)
 	at := time.Now().UTC().Truncate(store.TimelineStep)
 	point := store.TemplatePoint{TemplateID: 42, At: at, Step: store.TimelineStep, TemplateSums: obs.TemplateSums{Asked: 12, Issued: 3, Refused: 9}, Waiting: 8, Samples: 1}
 	for reason, n := range map[string]int64{reward.CodeNotOpen: 2, reward.CodeSoldOut: 2, reward.CodeUnavailable: 3} {
@@ -150,7 +151,7 @@ func TestTemplateReport(t *testing.T) {
 	if want := (client.TemplateStep{At: minute, StepSeconds: 60, Asked: 12, Issued: 3, Refused: 9}); len(r.FirstMinutes) != 1 || r.FirstMinutes[0] != want {
 		t.Errorf("first minutes %+v", r.FirstMinutes)
 	}
-	if n := r.Coupons; n == nil || n.Used != 1 || *n.Unused != 1 || *n.HoldsExpired != 0 {
+	if n := r.Coupons; n == nil || n.Used != 1 || *n.Unused != 0 || *n.HoldsExpired != 0 || !slices.Equal(n.CancelledBy, []client.Canceller{{Name: "sue", Count: 1}}) {
 		t.Errorf("coupons %+v", n)
 	}
 	if want := (client.Rejections{Reason: reward.ReasonUserLimit, Count: 1}); len(r.Rejections) != 1 || r.Rejections[0] != want {

@@ -75,7 +75,7 @@ var koreanReport = map[string]string{
 	"approval": "승인", "notes": "메모", "actions": "작업 이력",
 
 	"quantity": "수량", "quantity that waits for approval": "승인을 기다리는 수량", "issued": "발급됨", "not cancelled": "취소되지 않음", "left": "남은 수량", "waiting": "대기 중",
-	"coupons": "쿠폰", "not used": "사용 전", "used": "사용됨", "expired": "만료됨", "held, not confirmed yet": "확정 대기", "cancelled, because nobody confirmed them": "확정하지 않아 취소됨",
+	"coupons": "쿠폰", "not used": "사용 전", "used": "사용됨", "expired": "만료됨", "held, not confirmed yet": "확정 대기", "cancelled, because nobody confirmed them": "확정하지 않아 취소됨", "cancelled by": "취소한 사람",
 	"requests": "신청", "answered": "처리한 신청", "refused": "거절된 신청", "most people in line": "가장 길었던 대기 줄(명)",
 	"refused requests": "거절 사유별 신청", "reason not recorded": "사유 미기록",
 	"admitted requests without a coupon": "접수했지만 발급되지 않은 신청", "refusals": "신청을 거절한 기간", "now": "지금", "%s to %s": "%s ~ %s",

@@ -183,7 +183,8 @@ type CouponPlace struct{ Ticket, Generation int64 }
 // Limits of CouponCounts.
 const (
 	CouponCountMax = 1_000_000 // coupons in one status, and rejections; more are not counted
-	EndedHoldsMax  = 100_000   // cancelled coupons among which ended holds are counted
+	EndedHoldsMax  = 100_000   // cancelled coupons among which ended holds, and those who cancelled, are counted
+	CancellersMax  = 20        // of CancelledBy
 )
 
 // CouponCounts counts the coupons of a template by status, and the admitted requests that got
@@ -198,7 +199,16 @@ type CouponCounts struct {
 	// EndedHolds counts the holds that nobody confirmed among the first EndedHoldsMax of
 	// Cancelled.
 	EndedHolds int64
-	Rejected   []RejectionCount // by reason; together at most CouponCountMax
+	// CancelledBy counts the same coupons by the person who cancelled them, most first, at
+	// most CancellersMax.
+	CancelledBy []Canceller
+	Rejected    []RejectionCount // by reason; together at most CouponCountMax
+}
+
+// Canceller counts the coupons of a template that somebody cancelled.
+type Canceller struct {
+	Name  string
+	Count int64
 }
 
 // RejectionCount counts admitted requests that ended without a coupon for one reason, such as

@@ -49,7 +49,7 @@ func TestPlans(t *testing.T) {
 		"finish a key": {"idempotency_keys_pkey"}, "drop a key": {"idempotency_keys_pkey"}, "release a key": {"idempotency_keys_pkey"},
 		"claim webhook deliveries": {"webhooks_open", "webhooks_pkey"},
 		"assign a template":        {"coupon_templates_pkey"}, "list refusals": {"coupon_refusals_pkey"},
-		"count coupons": {"coupon_templates_pkey", "coupons_listed"}, "count rejections": {"coupon_rejections_pkey"}, "amount of an error code": {"payouts_code"},
+		"count coupons": {"coupon_templates_pkey", "coupons_listed"}, "count rejections": {"coupon_rejections_pkey"}, "count who cancelled coupons": {"coupons_listed"}, "amount of an error code": {"payouts_code"},
 	}
 	large := regexp.MustCompile(`using (changes|payout|attempts|coupon|audit|idempotency_keys|api_keys)`)
 	for name, sql := range statements() {

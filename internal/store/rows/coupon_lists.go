@@ -37,6 +37,13 @@ const countRejections = `SELECT r.reason, count(*) FROM (
   SELECT j.reason FROM coupon_rejections j WHERE j.template_id = $1 ORDER BY j.ticket, j.generation LIMIT $2
 ) r GROUP BY r.reason ORDER BY count(*) DESC, r.reason`
 
+// countCancelled counts the first $2 cancelled coupons of template $1 by who cancelled them,
+// for $3 people.
+var countCancelled = `SELECT n.cancelled_by, count(*) FROM (
+  SELECT c.cancelled_by FROM coupons c WHERE c.template_id = $1 AND c.status = ` + strconv.Itoa(int(reward.CouponCancelled)) + ` AND c.status <> 0
+  ORDER BY c.ticket, c.generation LIMIT $2
+) n WHERE n.cancelled_by <> '' GROUP BY n.cancelled_by ORDER BY count(*) DESC, n.cancelled_by LIMIT $3`
+
 // CouponCounts counts the coupons of a template by status, and its rejections by reason, most
 // first, from one snapshot.
 func (t *Tables) CouponCounts(ctx context.Context, id reward.TemplateID) (n store.CouponCounts, err error) {
@@ -48,6 +55,9 @@ func (t *Tables) CouponCounts(ctx context.Context, id reward.TemplateID) (n stor
 				known = true
 				return scan(&n.Archived, &n.Live, &n.Cancelled, &n.Used, &n.Expired, &n.Held, &n.EndedHolds)
 			}},
+			{SQL: countCancelled, Args: []any{int64(id), store.EndedHoldsMax, store.CancellersMax}, Row: into(&n.CancelledBy, func(scan Scan, c *store.Canceller) error {
+				return scan(&c.Name, &c.Count)
+			})},
 			{SQL: countRejections, Args: []any{int64(id), store.CouponCountMax}, Row: into(&n.Rejected, func(scan Scan, r *store.RejectionCount) error {
 				return scan(&r.Reason, &r.Count)
 			})},

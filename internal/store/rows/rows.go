@@ -324,7 +324,7 @@ func (d Dialect) Statements() map[string]string {
 		"tell endpoints":              endpointEvent,
 		"grant a promotion its worth": grantDay, "read a grant": isGranted,
 		"a template": templateSQL, "lock the row of a template": lockTemplateSQL, "touch a template": touchTemplate, "raise a generation": newGeneration, "move places": movePlaces, "change settings": changeSettings, "change settings of an unused template": changeUnused, "has an entrant": hasEntrant, "set a floor": setFloor, "close a draw": closeDraw, "end a draw": endDraw, "requests that left": leftRequests,
-		"count coupons": countCoupons, "count rejections": countRejections,
+		"count coupons": countCoupons, "count rejections": countRejections, "count who cancelled coupons": countCancelled,
 		"a coupon": couponSQL, "coupons of a user": couponsOfUser, "coupons by code": couponsByCode, "use a coupon": useCoupon, "confirm a coupon": confirmCoupon, "coupons to cancel": couponsNamed, "cancel coupons": cancelCoupons, "count cancelled coupons": cancelledAll, "end holds": endHolds,
 		"slots of users": slotsOfUsers, "latest coupons of users": latestOfUsers, "settled requests": settledRequests, "same requests": sameRequests,
 		"settle a template": settleTemplate, "insert coupons": insertCoupons, "insert rejections": insertRejections,

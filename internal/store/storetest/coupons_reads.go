@@ -79,10 +79,13 @@ func exerciseCouponReads(t *testing.T, open Open) {
 		b.cancelCoupon(201, 20)
 		n := must(b.CouponCounts(b.ctx, 1))(b)
 		same(b, "counts", store.CouponCounts{
-			Live: 5, Cancelled: 1, Used: 2, Expired: 1, Rejected: []store.RejectionCount{{Reason: reward.ReasonError, Count: 1}, {Reason: soldOut, Count: 1}, {Reason: userLimit, Count: 1}},
+			Live: 5, Cancelled: 1, Used: 2, Expired: 1, CancelledBy: []store.Canceller{{Name: "ann", Count: 1}}, Rejected: []store.RejectionCount{{Reason: reward.ReasonError, Count: 1}, {Reason: soldOut, Count: 1}, {Reason: userLimit, Count: 1}},
 		}, n)
 		n = must(b.CouponCounts(b.ctx, 2))(b)
-		same(b, "with held ones", store.CouponCounts{Live: 2, Cancelled: 1, Held: 2}, n)
+		same(b, "with held ones", store.CouponCounts{Live: 2, Cancelled: 1, Held: 2, CancelledBy: []store.Canceller{{Name: "ann", Count: 1}}}, n)
+		must(b.CouponCancel(b.ctx, store.CouponCancelParams{TemplateID: 2, IDs: []reward.CouponID{202, 203}, By: "bob", Now: at(20)}))(b)
+		n = must(b.CouponCounts(b.ctx, 2))(b)
+		same(b, "by who cancelled", []store.Canceller{{Name: "bob", Count: 2}, {Name: "ann", Count: 1}}, n.CancelledBy)
 		_, err := b.CouponCounts(b.ctx, 9)
 		b.wantCode(err, reward.CodeTemplateNotFound)
 	})
