@@ -94,8 +94,7 @@ type Client struct {
 	payer
 	url       string // without a trailing slash
 	refusals  map[string]bool
-	reasons   map[string]string // by code
-	custom    *custom           // nil: the Money API
+	custom    *custom // nil: the Money API
 	signer    *signer
 	transport *http.Transport
 	slots     chan struct{} // holds one item per call in flight
@@ -185,20 +184,9 @@ func (c *Client) chargeOnce(ctx context.Context, t reward.PromotionType, ch Char
 	case failure != nil:
 		return *failure
 	case c.custom != nil:
-		return c.explain(c.custom.classify(r, q.customKey, time.Now()))
+		return c.custom.classify(r, q.customKey, time.Now())
 	}
-	return c.explain(classify(r, c.refusals, time.Now()))
-}
-
-func (c *Client) explained(r LookupResult) LookupResult {
-	r.Answer = c.explain(r.Answer)
-	return r
-}
-
-// explain replaces the provider's message by what the settings say of its code.
-func (c *Client) explain(a Answer) Answer {
-	a.Message = cmp.Or(c.reasons[a.Code], a.Message)
-	return a
+	return classify(r, c.refusals, time.Now())
 }
 
 func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult {
@@ -217,9 +205,9 @@ func (c *Client) lookupOnce(ctx context.Context, p reward.PromotionID, t reward.
 	case failure != nil:
 		return LookupResult{Answer: *failure}
 	case c.custom != nil:
-		return c.explained(c.custom.classifyLookup(r, q.customKey, time.Now()))
+		return c.custom.classifyLookup(r, q.customKey, time.Now())
 	}
-	return c.explained(classifyLookup(r, time.Now()))
+	return classifyLookup(r, time.Now())
 }
 
 // Probe posts a body that no payout has, to learn how the provider handles it. An

@@ -78,6 +78,7 @@ func (r LookupResult) class() obs.LookupClass {
 type payer struct {
 	cfg     Config
 	payable reward.Payable
+	reasons map[string]string // by code; none for Local
 	log     obs.Log
 	pay     func(ctx context.Context, t reward.PromotionType, ch Charge, check CheckFunc) Answer
 	find    func(ctx context.Context, p reward.PromotionID, t reward.TargetID) LookupResult
@@ -105,6 +106,7 @@ func (p *payer) charge(ctx context.Context, t reward.PromotionType, ch Charge, c
 	var a Answer
 	if wrong := p.payable.Check(t, ch.Currency); wrong == nil {
 		a = p.pay(ctx, t, ch, check)
+		p.explain(&a)
 	} else {
 		// The provider would pay it as something else. Promotions are checked when they are
 		// created; this one may be older than the settings, or come from Kafka.
@@ -121,6 +123,14 @@ func (p *payer) charge(ctx context.Context, t reward.PromotionType, ch Charge, c
 // Lookup asks the provider whether it has charged a payout's key.
 func (p *payer) Lookup(ctx context.Context, id reward.PromotionID, t reward.TargetID) LookupResult {
 	res := p.find(ctx, id, t)
+	p.explain(&res.Answer)
 	p.cfg.Metrics.LookedUp(res.class())
 	return res
+}
+
+// explain replaces the message of a response by what the settings say of its code.
+func (p *payer) explain(a *Answer) {
+	if text := p.reasons[a.Code]; text != "" && a.Status != 0 {
+		a.Message = text
+	}
 }
