@@ -443,7 +443,7 @@ test('why did I not get it', async ({ w }) => {
   await w.open(page, '/#/people');
   await page.getByRole('searchbox').fill('late');
   await page.keyboard.press('Enter');
-  await expect(page.getByText('Nothing is recorded for this user')).toBeVisible();
+  await expect(page.getByText('Nothing is recorded under “late”')).toBeVisible();
   await button(page, name).click();
   await expect(page.getByText(new RegExp(`${name} refused every request from .* until now: all coupons were gone\\.`))).toBeVisible();
   await expect(page).toHaveURL(/template=/);

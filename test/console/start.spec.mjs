@@ -127,11 +127,19 @@ test('five complaints are answered from the search box', async ({ w }) => {
   await button(message, 'Copy the text').click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toContain('이미 사용되어');
 
+  // What finds nobody is no answer about a customer, unless somebody says that it is their number.
+  await ask('TX-4711');
+  await expect(got.getByText(/^Customers are found by their number/)).toBeVisible();
+  await expect(message).toHaveCount(0);
+  await w.accessible(page, 'nobody is found');
+  await button(got, 'It is the number of the customer: show what to tell them').click();
+  await expect(message.getByText(/no coupon under the customer number TX-4711/)).toBeVisible();
+
   // I waited in line and got nothing: nobody is refused after they got a place, so they asked when all were gone.
   await w.until('it is sold out', () => w.call('POST', `/v1/coupons/${id}/issue`, { userId: 'after' }), (a) => a.status === 409);
   await w.until('that is noted', () => w.api('GET', `/v1/users/after/history?templateId=${id}`), (h) => h.refusals.length > 0);
   await ask('after');
-  await expect(got.getByText('Nothing is recorded for this user')).toBeVisible();
+  await expect(got.getByText('Nothing is recorded under “after”')).toBeVisible();
   await button(page, name).click();
   await expect(message.getByText(new RegExp(`those who asked for “${name}”`)), 'the language is that of the customer before').toBeVisible();
   await message.getByRole('button', { name: '한국어' }).click();
