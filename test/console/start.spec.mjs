@@ -127,6 +127,23 @@ test('five complaints are answered from the search box', async ({ w }) => {
   await button(message, 'Copy the text').click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toContain('이미 사용되어');
 
+  // My coupon was cancelled. May I have another?
+  const cancelled = await w.api('POST', '/v1/coupon-templates', { name: w.unique('Cancelled'), totalQuantity: 1 });
+  await fetch(`${w.server}/v1/coupons/${cancelled.id}/issue`, { method: 'POST', headers: { Authorization: `Bearer ${w.token}`, 'Content-Type': 'application/json', Prefer: 'wait=20' }, body: '{"userId":"again"}' });
+  const gone = (await w.api('GET', '/v1/users/again/coupons')).items.find((c) => c.templateId === cancelled.id);
+  await w.api('POST', `/v1/coupons/${gone.id}/cancel`);
+  await ask('again');
+  await expect(got.getByText('This coupon cannot be used again. The customer may request another.')).toBeVisible();
+  await expect(message.getByText(/can no longer be used.* You may try to request another one/)).toBeVisible();
+  await w.api('PATCH', `/v1/coupon-templates/${cancelled.id}`, { reissueAfterCancel: false });
+  await ask('again');
+  await expect(got.getByText(/may not request another: in this drop, cancelled coupons count/)).toBeVisible();
+  await expect(message.getByText(/request another/), 'it depends on the setting of then').toHaveCount(0);
+  await w.api('POST', `/v1/coupon-templates/${cancelled.id}/close`);
+  await ask('again');
+  await expect(got.getByText(/may not request another: the drop has closed/)).toBeVisible();
+  await expect(message.getByText(/It is not possible to request another one/)).toBeVisible();
+
   // What finds nobody is no answer about a customer, unless somebody says that it is their number.
   await ask('TX-4711');
   await expect(got.getByText(/^Customers are found by their number/)).toBeVisible();

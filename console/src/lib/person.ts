@@ -1,7 +1,7 @@
 // One sentence per reward that answers "why did I not get it?", with what to tell the customer, and everything in
 // the order of time.
 
-import type { Schemas } from './api';
+import type { Coupon, Schemas, Template } from './api';
 import { forCustomer, money, number, plain, seconds } from './format';
 import { named, t } from './language.svelte';
 import { answerOf, codedAnswer, pauseReason, pauser } from './reasons';
@@ -84,13 +84,46 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
 const refused = (reason: string | undefined) => named('refusal', reason ?? 'NONE');
 const sorry = (reason: string | undefined) => named('sorry', reason ?? 'NONE');
 
-/** Names gives the name of a template by its ID. */
-export type Names = (templateId: string) => string;
+/** Templates has the templates that are known, by their ID. */
+export type Templates = ReadonlyMap<string, Template>;
 
-function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
-  const template = names(i.templateId);
+export const templateName = (all: Templates, id: string) => plain(all.get(id)?.name || t('template.number', { id }));
+
+const hasEnded = (c: Coupon | undefined) => c?.status === 'CANCELLED' || c?.status === 'EXPIRED';
+
+/** endedTemplates returns the templates of coupons that a person can no longer use. */
+export const endedTemplates = (h: History): string[] => [...new Set(h.items.filter((i) => hasEnded(i.coupon)).map((i) => i.templateId))];
+
+/** mayAgain tells by the settings of a template whether somebody with these coupons of it may request another. */
+function mayAgain(of: Template, coupons: Coupon[]): string {
+  const counted = coupons.filter((c) => c.status !== 'CANCELLED').length;
+  if (of.state === 'CLOSED') return 'CLOSED';
+  if (counted >= of.perUserLimit) return 'LIMIT';
+  if (!of.reissueAfterCancel && coupons.length >= of.perUserLimit) return 'CANCELLED';
+  return of.state;
+}
+
+/** again is what a supporter may say about another coupon, and what is certain enough for the customer. */
+function again(of: Template, coupons: Coupon[]): { then: string; tell: string } {
+  const may = mayAgain(of, coupons);
+  const ended = coupons.filter((c) => c.reason === 'HOLD_EXPIRED').map((c) => Date.parse(c.cancelledAt ?? c.heldUntil ?? ''));
+  const until = Math.max(0, ...ended) + (of.holdSeconds ?? 0) * 1000; // others come first, unless coupon.lapsed-holds allows more
+  const later = may === 'OPEN' && ended.length > 0 && until > Date.now();
+  return {
+    then: [named('again', may), later && t('person.othersFirst', { until: forCustomer(new Date(until).toISOString()) })].filter(Boolean).join(' '),
+    // Whether cancelled coupons count was decided by the setting of then.
+    tell: may === 'OPEN' && !later ? t('tell.tryAgain') : may === 'CLOSED' || may === 'LIMIT' ? t('tell.notAgain') : '',
+  };
+}
+
+function couponVerdict(i: Schemas['HistoryItem'], templates: Templates, others: Coupon[], waits: boolean): Verdict {
+  const template = templateName(templates, i.templateId);
   const c = i.coupon;
-  const verdict = (got: boolean, text: string, tell: string): Verdict => ({ id: c?.id ?? i.requestId, got, text, tell, then: c && !got ? t('support.couponGone') : undefined, template: i.templateId, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : '') });
+  const of = templates.get(i.templateId);
+  const more = of && hasEnded(c) && !waits ? again(of, others) : undefined;
+  const verdict = (got: boolean, text: string, tell: string): Verdict => ({
+    id: c?.id ?? i.requestId, got, text, tell: [tell, more?.tell].filter(Boolean).join(' '), then: c && !got ? [t('support.couponGone'), more?.then].filter(Boolean).join(' ') : undefined, template: i.templateId, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : ''),
+  });
   if (!c) {
     const about = { template, why: sorry(i.status === 'LEFT' ? 'LEFT' : i.reason) };
     return verdict(false, i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), t('tell.noCoupon', about));
@@ -107,15 +140,17 @@ function couponVerdict(i: Schemas['HistoryItem'], names: Names): Verdict {
       return verdict(false, t('person.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }), t('tell.expired', { ...about, at: forCustomer(c.expiresAt ?? i.at) }));
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
-  const name = plain(c.cancelledBy);
   const cancelled = { ...about, at: forCustomer(c.cancelledAt ?? i.at) };
+  const name = plain(c.cancelledBy);
   return verdict(false, name ? t('person.couponCancelledBy', { ...cancelled, name }) : t('person.couponCancelled', cancelled), t('tell.couponCancelled', cancelled));
 }
 
+const templateOf = (r: Schemas['IssueRequest']) => r.requestId.slice(0, r.requestId.indexOf(':'));
+
 /** lineVerdict is about a request that is not settled yet. */
-function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
-  const id = r.requestId.slice(0, r.requestId.indexOf(':'));
-  const template = names(id);
+function lineVerdict(r: Schemas['IssueRequest'], templates: Templates): Verdict {
+  const id = templateOf(r);
+  const template = templateName(templates, id);
   const place = { template, ticket: number(r.ticket), n: r.queueRank ?? 0 };
   const wait = r.estimatedWaitMillis === undefined ? '' : t('person.wait', { wait: seconds(r.estimatedWaitMillis / 1000) });
   const drawn = r.queueRank === undefined;
@@ -126,11 +161,12 @@ function lineVerdict(r: Schemas['IssueRequest'], names: Names): Verdict {
 }
 
 /** refusalVerdict says in which time a template refused everybody. */
-function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
-  const about = { template: names(r.templateId), since: forCustomer(r.since), why: refused(r.reason) };
+function refusalVerdict(r: Schemas['HistoryRefusal'], templates: Templates): Verdict {
+  const about = { template: templateName(templates, r.templateId), since: forCustomer(r.since), why: refused(r.reason) };
+  const open = templates.get(r.templateId)?.state === 'OPEN';
   return {
     id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : forCustomer(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: forCustomer(r.until) }),
-    tell: r.until ? t('tell.refusedThen', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }) : t('tell.refusedSince', { template: about.template, since: forCustomer(r.since), why: sorry(r.reason) }),
+    tell: r.until ? [t('tell.refusedThen', { ...about, why: sorry(r.reason) }), open && t('tell.tryAgain')].filter(Boolean).join(' ') : t('tell.refusedSince', { ...about, why: sorry(r.reason) }),
     everybody: true, template: r.templateId, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };
 }
@@ -138,12 +174,14 @@ function refusalVerdict(r: Schemas['HistoryRefusal'], names: Names): Verdict {
 const urgency = (v: Verdict) => (v.mayBePaid ? 0 : v.got === false ? 1 : v.got === undefined ? 2 : 3);
 
 /** verdicts are about everything that a person may ask for, in the language, what is missing first. */
-export function verdicts(h: History, waiting: Schemas['IssueRequest'][], names: Names, by: Cancellers): Verdict[] {
+export function verdicts(h: History, waiting: Schemas['IssueRequest'][], templates: Templates, by: Cancellers): Verdict[] {
+  const couponsOf = (id: string) => h.items.flatMap((i) => (i.templateId === id && i.coupon ? [i.coupon] : []));
   const all = [
-    ...waiting.map((r) => lineVerdict(r, names)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)), ...(h.items ?? []).map((i) => couponVerdict(i, names)),
+    ...waiting.map((r) => lineVerdict(r, templates)), ...(h.payouts ?? []).map((p) => payoutVerdict(p, by)),
+    ...h.items.map((i) => couponVerdict(i, templates, couponsOf(i.templateId), waiting.some((r) => templateOf(r) === i.templateId))),
   ].sort((a, b) => urgency(a) - urgency(b));
   const got = new Set((h.items ?? []).filter((i) => i.coupon).map((i) => i.templateId));
-  return [...all, ...(h.refusals ?? []).filter((r) => !got.has(r.templateId)).map((r) => refusalVerdict(r, names))];
+  return [...all, ...(h.refusals ?? []).filter((r) => !got.has(r.templateId)).map((r) => refusalVerdict(r, templates))];
 }
 
 /** answer is one sentence: how much of it did they get? */
@@ -160,7 +198,7 @@ export function paidTwice(h: History): string[] {
 }
 
 /** timeOrder lists everything that happened to a person, latest first. */
-export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
+export function timeOrder(h: History, templates: Templates, by: Cancellers): Moment[] {
   const all: Moment[] = [];
   for (const p of h.payouts ?? []) {
     const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
@@ -179,7 +217,7 @@ export function timeOrder(h: History, names: Names, by: Cancellers): Moment[] {
   }
   for (const i of h.items ?? []) {
     const to = `/coupons/${i.templateId}`;
-    const template = names(i.templateId);
+    const template = templateName(templates, i.templateId);
     const c = i.coupon;
     const code = c?.code ? t('person.code', { code: plain(c.code) }) : '';
     const text = c ? [code, t('person.ticket', { ticket: i.ticket ?? '' })].filter(Boolean).join(', ') : i.reason ? refused(i.reason) : '';
