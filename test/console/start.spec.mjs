@@ -97,7 +97,11 @@ test('five complaints are answered from the search box', async ({ w }) => {
   // I did not get my points.
   const refused = (await w.api('GET', `/v1/promotions/${w.paid}/payouts?state=FAILED&limit=1`)).items[0];
   await ask(refused.userId);
-  await expect(got.getByText(/not paid, because the provider refused it/).first()).toBeVisible();
+  await expect(got.getByText(/not paid, because the provider refused it\. Reason: ./).first()).toBeVisible();
+  await expect(page.getByRole('listitem').filter({ hasText: 'Failed' }).filter({ has: page.locator(`a[href$="/promotions/${w.paid}/payouts/${refused.targetId}"]`) }), 'a refusal is one event').toHaveCount(1);
+  await expect(message.getByText(/Reason: /)).toHaveCount(0);
+  await message.getByLabel('Tell the customer the reason, too').check();
+  await expect(message.getByText(`Reason: ${refused.errorMessage}`)).toBeVisible();
 
   // Was I paid twice? And: it says paid, but my balance has nothing.
   const phone = `+8210${Math.random().toString().slice(2, 10)}`;

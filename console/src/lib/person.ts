@@ -22,6 +22,8 @@ export interface Verdict {
   text: string;
   /** tell is for the customer. */
   tell: string;
+  /** tellWhy is tell with the provider's reason, if the supporter wants to give it. */
+  tellWhy?: string;
   /** key is the transaction, which the provider can find. */
   key?: string;
   mayBePaid?: boolean;
@@ -51,33 +53,47 @@ export function cancelledPromotions(h: History): string[] {
   return [...new Set((h.payouts ?? []).filter((p) => p.state === 'CANCELLED').map((p) => p.promotionId))].slice(0, cancelledMax);
 }
 
+/** because adds to a sentence who did it and why, as far as that is known. */
+const because = (text: string, by: string, why: string) => [text, by && t('person.by', { name: by }), why && t('person.why', { why })].filter(Boolean).join(' ');
+
+/** stateAfter is the state that an attempt led to. A person's decision may be overruled by a payment that is found later. */
+function stateAfter(a: Schemas['Attempt'], p: HistoryPayout): string {
+  if (a.class === 'RESOLVED') return a.at === p.updatedAt ? p.state : 'FAILED';
+  return a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING';
+}
+
+/** decider is the attempt that a payout has its state from; undefined if a lookup found it, or nothing was tried. */
+function decider(p: HistoryPayout): Schemas['Attempt'] | undefined {
+  return (p.attemptLog ?? []).findLast((a, i, all) => (a.class === 'RESOLVED' ? a.at === p.updatedAt : i === all.length - 1 && stateAfter(a, p) === p.state && (a.code ?? '') === (p.errorCode ?? '')));
+}
+
 function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const why = answerOf(p.errorCode, p.errorMessage);
   const about = { promotion: promotion(p), reward: reward(p) };
-  const name = canceller(by, p);
-  const verdict = (got: boolean | undefined, text: string, tell: string): Verdict => ({
-    id: `${p.promotionId}/${p.targetId}`, got, text, tell, then: p.mayBePaid ? t('support.notByHand') : got ? t('support.paid') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+  const verdict = (got: boolean | undefined, text: string, tell: string, tellWhy?: string): Verdict => ({
+    id: `${p.promotionId}/${p.targetId}`, got, text, tell, tellWhy, then: p.mayBePaid ? t('support.notByHand') : got ? t('support.paid') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
   switch (p.state) {
     case 'SUCCEEDED': {
       const paid = { ...about, at: forCustomer(p.updatedAt) };
-      return verdict(true, t('person.paid', { ...about, at: forCustomer(p.updatedAt) }), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
+      return verdict(true, t('person.paid', paid), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
-    case 'FAILED':
+    case 'FAILED': {
       if (p.mayBePaid) return verdict(undefined, t('person.unclear', about), t('tell.unclear', about)); // until a second lookup
-      return verdict(false, why ? t('person.refusedWhy', { ...about, why }) : t('person.refused', about), t('tell.refused', about));
+      const last = decider(p);
+      if (last?.class === 'RESOLVED') return verdict(false, because(t('person.failed', about), plain(last.code), plain(last.message)), t('tell.refused', about));
+      if (last?.class !== 'REFUSED') return verdict(false, because(t('person.failed', about), '', why), t('tell.refused', about));
+      return verdict(false, because(t('person.refused', about), '', why), t('tell.refused', about), p.errorMessage && t('tell.refusedWhy', { ...about, why: plain(p.errorMessage) }));
+    }
     case 'CANCELLED':
-      return verdict(false, name ? t('person.cancelledBy', { ...about, name }) : t('person.cancelled', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
+      return verdict(false, because(t('person.cancelled', about), canceller(by, p), ''), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
     case 'UNKNOWN':
       return verdict(undefined, t('person.unclear', about), t('tell.unclear', about));
   }
   const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
   if (lost) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
-  if (p.state === 'RETRYING') return verdict(undefined, why ? t('person.retryingWhy', { ...about, why }) : t('person.retrying', about), p.mayBePaid ? t('tell.unclear', about) : t('tell.retrying', about));
-  if (p.promotionStatus === 'PAUSED') {
-    const [by, why] = [pauser(p), pauseReason(p)];
-    return verdict(undefined, by && why ? t('person.pausedByWhy', { ...about, name: by, why }) : by ? t('person.pausedBy', { ...about, name: by }) : why ? t('person.pausedWhy', { ...about, why }) : t('person.paused', about), t('tell.paused', { promotion: about.promotion }));
-  }
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', about), pauser(p), pauseReason(p)), p.mayBePaid ? t('tell.unclear', about) : t('tell.paused', about));
+  if (p.state === 'RETRYING') return verdict(undefined, because(t('person.retrying', about), '', why), t('tell.unclear', about));
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
 }
 
@@ -141,8 +157,7 @@ function couponVerdict(i: Schemas['HistoryItem'], templates: Templates, others: 
   }
   if (c.reason === 'HOLD_EXPIRED') return verdict(false, t('person.unconfirmed', about), t('tell.unconfirmed', about));
   const cancelled = { ...about, at: forCustomer(c.cancelledAt ?? i.at) };
-  const name = plain(c.cancelledBy);
-  return verdict(false, name ? t('person.couponCancelledBy', { ...cancelled, name }) : t('person.couponCancelled', cancelled), t('tell.couponCancelled', cancelled));
+  return verdict(false, because(t('person.couponCancelled', cancelled), plain(c.cancelledBy), ''), t('tell.couponCancelled', cancelled));
 }
 
 const templateOf = (r: Schemas['IssueRequest']) => r.requestId.slice(0, r.requestId.indexOf(':'));
@@ -202,13 +217,8 @@ export function timeOrder(h: History, templates: Templates, by: Cancellers): Mom
   const all: Moment[] = [];
   for (const p of h.payouts ?? []) {
     const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
-    for (const a of p.attemptLog ?? []) {
-      all.push({
-        at: a.at, to, state: a.class === 'PAID' ? 'SUCCEEDED' : a.class === 'REFUSED' ? 'FAILED' : a.class === 'UNKNOWN' ? 'UNKNOWN' : 'RETRYING',
-        title: `${promotion(p)}: ${named('attempt', a.class)}`,
-        text: codedAnswer(a.code, a.message),
-      });
-    }
+    for (const a of p.attemptLog ?? []) all.push({ at: a.at, to, state: stateAfter(a, p), title: `${promotion(p)}: ${named('attempt', a.class)}`, text: codedAnswer(a.code, a.message) });
+    if (decider(p)) continue; // one line for one event
     const name = p.state === 'CANCELLED' ? canceller(by, p) : '';
     all.push({
       at: p.updatedAt, to, state: p.state, title: [`${promotion(p)}: ${named('state', p.state)}`, name].filter(Boolean).join(', '),
