@@ -21,11 +21,12 @@ const window = 10; // seconds of which the speed is told
 export class Live {
   #samples = $state.raw<Sample[]>([]);
 
-  /** add notes the counts of now, at most once per second. */
+  /** add notes the counts of now, at most once per second; after the end, only those that it brought. */
   add(p: Promotion, now = Date.now() / 1000): void {
     const { succeeded, failed } = p.counts;
     const last = this.#samples.at(-1);
     if (last && now - last.at < 0.9) return;
+    if (p.finishedAt && (!last || (last.succeeded === succeeded && last.failed === failed))) return;
     this.#samples = [...this.#samples, { at: now, succeeded, failed }].slice(-samplesMax);
   }
 
