@@ -9,18 +9,20 @@ import (
 
 // PromotionReport is what a promotion did.
 type PromotionReport struct {
-	At         time.Time     `json:"at"`
-	Promotion  Promotion     `json:"promotion"`
-	Amounts    Amounts       `json:"amounts"`
-	RunSeconds *int64        `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
-	Errors     []ReportError `json:"errors" nullable:"false"`
-	Zone       string        `json:"zone" doc:"Of days"`
-	Days       []ReportDay   `json:"days" nullable:"false"`
+	At         time.Time `json:"at"`
+	Promotion  Promotion `json:"promotion"`
+	Amounts    Amounts   `json:"amounts"`
+	RunSeconds *int64    `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
+	// Counting reports whether Errors, Days and Peak may lack what has just been counted.
+	Counting bool          `json:"counting" doc:"errors, days and peak follow the counts by some seconds: until a minute after the end"`
+	Errors   []ReportError `json:"errors" nullable:"false" doc:"Without a code: what no other entry counts"`
+	Zone     string        `json:"zone" doc:"Of days"`
+	Days     []ReportDay   `json:"days" nullable:"false"`
 	// Undated is what was paid in no known day: a lookup or a person found it out, or an
 	// instance could not record it.
 	Undated       ReportSum      `json:"undated" doc:"Paid, but in none of days: found out by a lookup or a person, or not recorded"`
 	MeanPerSecond *float64       `json:"meanPerSecond,omitempty" doc:"Paid and failed payouts, over runSeconds"`
-	Peak          *ReportPeak    `json:"peak,omitempty"`                                     // nil: nothing is recorded
+	Peak          *ReportPeak    `json:"peak,omitempty"`                                     // nil: nothing is recorded, or too little
 	P50Millis     *float64       `json:"p50Millis,omitempty" doc:"Of calls to the provider"` // nil as Peak
 	P95Millis     *float64       `json:"p95Millis,omitempty"`
 	P99Millis     *float64       `json:"p99Millis,omitempty"`
@@ -67,12 +69,14 @@ type ReportPeak struct {
 	PerSecond   float64   `json:"perSecond"`
 }
 
-// ReportAction is what somebody did.
+// ReportAction is what somebody did, or what Largesse did by itself.
 type ReportAction struct {
-	At     time.Time `json:"at"`
-	Actor  string    `json:"actor"`
-	Action string    `json:"action" doc:"Operation ID" example:"start-promotion"`
-	Count  *int64    `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
+	At      time.Time      `json:"at"`
+	Actor   string         `json:"actor" doc:"Empty: Largesse, by itself"`
+	Action  string         `json:"action" doc:"Operation ID; complete-promotion; settle-promotion: nothing is open after a cancellation" example:"start-promotion"`
+	Reason  string         `json:"reason,omitempty" doc:"In their words"`
+	Count   *int64         `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
+	Changes map[string]any `json:"changes,omitempty" doc:"Of change-promotion: the fields and their new values, null if removed"`
 }
 
 // TemplateReport is what a coupon template did.

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { parse as parseSource } from 'svelte/compiler';
 
 const languages = ['en', 'ko']; // the first one is the server's
-const groups = ['state', 'role', 'audit', 'event', 'attempt', 'part', 'kind', 'phase', 'happened', 'request', 'refusal', 'sorry', 'end', 'upload', 'draw', 'source', 'encoding', 'again']; // of codes that named translates
+const groups = ['state', 'role', 'audit', 'event', 'attempt', 'part', 'kind', 'phase', 'request', 'refusal', 'sorry', 'end', 'upload', 'draw', 'source', 'encoding', 'again']; // of codes that named translates
 const serverGroups = ['error', 'line', 'pause', 'answer', 'drift', 'trouble']; // what the server says in English itself
 const codesIn = (file, pattern) => [...readFileSync(file, 'utf8').matchAll(pattern)].map(([, code]) => code);
 const serverCodes = { error: codesIn('../docs/errors.md', /^\| `([A-Z_]+)` \| \d/gm), line: codesIn('../internal/campaign/targets.go', /^\tLine\w+ += "([A-Z_]+)"/gm), answer: codesIn('../internal/money/classify.go', /^\tCode\w+ += "([A-Z_]+)"/gm), drift: codesIn('../internal/books/balance.go', /^\tdrift\w+ += "([a-z.]+)"/gm), trouble: codesIn('../internal/obs/troubles.go', /^\tPart\w+ += "([a-z-]+)"/gm) };

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"math"
@@ -30,6 +31,12 @@ const reportHour = time.Hour
 
 // reportPoints is the number of points among which the peak is.
 const reportPoints = 1000
+
+// countingLast is how long after the end of a promotion its timeline may still grow.
+const countingLast = time.Minute
+
+// askedWithin is how far a start or an end is from the request that caused it.
+const askedWithin = 3 * time.Second
 
 // firstMinutesLast is the length of TemplateReport.FirstMinutes.
 const firstMinutesLast = 10 * time.Minute
@@ -63,7 +70,7 @@ var lineColumns = []string{"section", "item", "count", "amount", "currency", "de
 
 // addReport adds an operation that answers with a report as JSON, or as lines of a file.
 func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, read func(context.Context, *I) (*output[R], error),
-	lines func(R, *words) (currency string, all []line),
+	lines func(R, *words) (currency, unit string, all []line),
 ) {
 	op.middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		kind := preferred(ctx.Header("Accept"), csvType, sheet.MediaType)
@@ -100,16 +107,16 @@ func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, re
 			a.Fail(w, r, err)
 			return
 		}
-		currency, all := lines(out.Body, words)
+		currency, unit, all := lines(out.Body, words)
 		name := "report-" + r.PathValue("id")
 		if kind == csvType {
 			file := web.NewCSV(w, name+".csv", mapped(lineColumns, words.say)...)
-			a.EndCSV(file, r, file.Page(mapped(all, func(l line) []string { return l.texts(currency) })))
+			a.EndCSV(file, r, file.Page(mapped(all, func(l line) []string { return l.texts(currency, unit) })))
 			return
 		}
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.xlsx"`)
-		if err := sheet.Write(w, words.say("Report"), cellsOf(mapped(lineColumns, words.say), all, currency)); err != nil {
+		if err := sheet.Write(w, words.say("Report"), cellsOf(mapped(lineColumns, words.say), all, currency, unit)); err != nil {
 			panic(http.ErrAbortHandler) // the caller must see that rows are missing
 		}
 	}}
@@ -135,25 +142,25 @@ func preferred(accept string, some ...string) string {
 	return ""
 }
 
-func (l line) texts(currency string) []string {
+func (l line) texts(currency, unit string) []string {
 	row := []string{l.section, l.item, "", "", "", l.detail}
 	if l.count != nil {
 		row[2] = strconv.FormatInt(*l.count, 10)
 	}
 	if l.amount != nil {
-		row[3], row[4] = l.amount.Decimal(currency), currency
+		row[3], row[4] = l.amount.Decimal(currency), unit
 	}
 	return row
 }
 
 // cellsOf returns a header and lines as rows of a sheet, with numbers as numbers.
-func cellsOf(header []string, all []line, currency string) iter.Seq2[[]any, error] {
+func cellsOf(header []string, all []line, currency, unit string) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		if !yield(cells(header), nil) {
 			return
 		}
 		for _, l := range all {
-			row := cells(l.texts(currency))
+			row := cells(l.texts(currency, unit))
 			if l.count != nil {
 				row[2] = *l.count
 			}
@@ -214,42 +221,66 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 	}
 	now := time.Now()
 	out := &client.PromotionReport{At: now.UTC(), Promotion: *shown.Body, Amounts: amountsOf(&v.Counts), Zone: zone.String(), Days: []client.ReportDay{}}
-	if out.Errors, err = a.errorsOf(ctx, v.ID); err != nil {
+	if out.Errors, err = a.errorsOf(ctx, v); err != nil {
 		return nil, err
 	}
-	if out.Actions, err = a.actionsOf(ctx, "/v1/promotions/"+v.ID.String()); err != nil {
+	if out.Actions, err = a.promotionActions(ctx, v); err != nil {
 		return nil, err
-	}
-	if v.CreatedBy != "" {
-		out.Actions = append([]client.ReportAction{{At: v.CreatedAt.UTC(), Actor: v.CreatedBy, Action: "create-promotion"}}, out.Actions...)
 	}
 	out.Undated = client.ReportSum{Count: v.Counts.Payouts[reward.Succeeded], Amount: int64(v.Counts.Amounts[reward.Succeeded])}
 	if v.StartedAt.IsZero() {
 		return outputOf(out, nil)
 	}
 	end := cmp.Or(v.FinishedAt, now)
+	out.Counting = now.Sub(end) < countingLast
 	seconds := max(end.Sub(v.StartedAt).Seconds(), 0)
 	out.RunSeconds = new(int64(math.Round(seconds)))
 	if seconds > 0 {
 		out.MeanPerSecond = rounded(float64(v.Counts.Payouts[reward.Succeeded]+v.Counts.Payouts[reward.Failed]) / seconds)
 	}
-	return outputOf(out, a.addTimeline(ctx, out, v, span{v.StartedAt, end}, zone))
+	if err := a.addTimeline(ctx, out, v, span{v.StartedAt, end}, zone); err != nil {
+		return nil, err
+	}
+	// Nothing is fastest that is slower than the mean: the timeline lacks something.
+	if out.Peak != nil && out.MeanPerSecond != nil && out.Peak.PerSecond < *out.MeanPerSecond {
+		out.Peak = nil
+	}
+	return outputOf(out, nil)
 }
 
-// errorsOf returns the error codes of a promotion with their amounts.
-func (a *API) errorsOf(ctx context.Context, id reward.PromotionID) ([]client.ReportError, error) {
-	found, err := a.cfg.Rows.PayoutErrors(ctx, id)
+// errorsOf returns the error codes of a promotion with their amounts, and what remains of its
+// counts as an entry without a code.
+func (a *API) errorsOf(ctx context.Context, v store.PromotionView) ([]client.ReportError, error) {
+	found, err := a.cfg.Rows.PayoutErrors(ctx, v.ID)
 	if err != nil {
 		return nil, err
 	}
-	amounts, err := a.cfg.Rows.PayoutErrorAmounts(ctx, id, found)
-	return mapped(found, func(e store.PayoutError) client.ReportError {
-		shown := client.ReportError{PromotionError: errorFor(e)}
+	amounts, err := a.cfg.Rows.PayoutErrorAmounts(ctx, v.ID, found)
+	if err != nil {
+		return nil, err
+	}
+	var rest store.PayoutError
+	rest.Failed, rest.Retrying, rest.Unknown = v.Counts.Payouts[reward.Failed], v.Counts.Payouts[reward.Retrying], v.Counts.Payouts[reward.Unknown]
+	worth := v.Counts.Amounts[reward.Failed] + v.Counts.Amounts[reward.Retrying] + v.Counts.Amounts[reward.Unknown]
+	shown := mapped(found, func(e store.PayoutError) client.ReportError {
+		out := client.ReportError{PromotionError: errorFor(e)}
 		if amount, ok := amounts[e.Code]; ok {
-			shown.Amount = new(int64(amount))
+			out.Amount = new(int64(amount))
+			worth -= amount
 		}
-		return shown
-	}), err
+		rest.Failed, rest.Retrying, rest.Unknown = rest.Failed-e.Failed, rest.Retrying-e.Retrying, rest.Unknown-e.Unknown
+		return out
+	})
+	// The rows are read after the counts, so they may have more.
+	rest.Failed, rest.Retrying, rest.Unknown = max(rest.Failed, 0), max(rest.Retrying, 0), max(rest.Unknown, 0)
+	if rest.Payouts() == 0 {
+		return shown, nil
+	}
+	last := client.ReportError{PromotionError: client.PromotionError{Failed: rest.Failed, Retrying: rest.Retrying, Unknown: rest.Unknown}}
+	if len(amounts) == len(found) && worth >= 0 {
+		last.Amount = new(int64(worth))
+	}
+	return append(shown, last), nil
 }
 
 // addTimeline adds to a report what the timeline of its promotion has.
@@ -346,14 +377,59 @@ func (a *API) actionsOf(ctx context.Context, path string) ([]client.ReportAction
 	})
 	slices.SortFunc(found, func(a, b store.AuditLine) int { return cmp.Compare(a.ID, b.ID) })
 	found = found[max(len(found)-store.BatchMax, 0):]
-	return mapped(found, func(l store.AuditLine) client.ReportAction {
-		shown := client.ReportAction{At: l.At.UTC(), Actor: l.Actor, Action: l.Action}
+	return mapped(found, actionFor), nil
+}
+
+func actionFor(l store.AuditLine) client.ReportAction {
+	out := client.ReportAction{At: l.At.UTC(), Actor: l.Actor, Action: l.Action}
+	var said struct{ Reason string }
+	from := json.NewDecoder(strings.NewReader(l.Detail))
+	from.UseNumber() // amounts may exceed 2^53
+	switch {
+	case l.Action != "change-promotion":
+		if from.Decode(&said) == nil {
+			out.Reason = said.Reason
+		}
 		var count int64
 		if _, err := fmt.Sscanf(l.Detail, `{"count":%d`, &count); err == nil { // it may be cut
-			shown.Count = &count
+			out.Count = &count
 		}
-		return shown
-	}), nil
+	case from.Decode(&out.Changes) != nil: // it was long, and is cut
+		out.Changes = nil
+	}
+	return out
+}
+
+// promotionActions returns what people did to a promotion, and what it did by itself.
+func (a *API) promotionActions(ctx context.Context, v store.PromotionView) ([]client.ReportAction, error) {
+	all, err := a.actionsOf(ctx, "/v1/promotions/"+v.ID.String())
+	if err != nil {
+		return nil, err
+	}
+	add := func(at time.Time, actor, action string) {
+		all = append(all, client.ReportAction{At: at.UTC(), Actor: actor, Action: action})
+	}
+	// What somebody asked for happens at that moment.
+	asked := func(at time.Time, action string) bool {
+		return slices.ContainsFunc(all, func(a client.ReportAction) bool {
+			return a.Action == action && at.Sub(a.At).Abs() < askedWithin
+		})
+	}
+	if v.CreatedBy != "" {
+		add(v.CreatedAt, v.CreatedBy, "create-promotion")
+	}
+	if !v.StartedAt.IsZero() && !asked(v.StartedAt, "start-promotion") {
+		add(v.StartedAt, "", "start-promotion")
+	}
+	switch {
+	case v.FinishedAt.IsZero():
+	case v.Status == reward.Completed:
+		add(v.FinishedAt, "", "complete-promotion")
+	case !asked(v.FinishedAt, "cancel-promotion"):
+		add(v.FinishedAt, "", "settle-promotion")
+	}
+	slices.SortStableFunc(all, func(a, b client.ReportAction) int { return a.At.Compare(b.At) })
+	return all, nil
 }
 
 func amountsOf(c *reward.Counts) client.Amounts {
@@ -364,8 +440,9 @@ func amountsOf(c *reward.Counts) client.Amounts {
 	return client.Amounts(countsOf(&as))
 }
 
-// promotionLines returns a report as lines of a file.
-func promotionLines(r *client.PromotionReport, w *words) (currency string, all []line) {
+// promotionLines returns a report as lines of a file, whose amounts are in a currency with
+// the name unit.
+func promotionLines(r *client.PromotionReport, w *words) (currency, unit string, all []line) {
 	p := r.Promotion
 	add := func(section, item, detail string) {
 		if detail != "" {
@@ -402,13 +479,16 @@ func promotionLines(r *client.PromotionReport, w *words) (currency string, all [
 	}
 	for _, e := range r.Errors {
 		item, detail := w.reason(e.Code, e.Example)
+		if e.Code == "" {
+			item, detail = w.rest(r.Counting), ""
+		}
 		all = append(all, line{section: w.say("errors"), item: item, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: detail})
 	}
 	for _, d := range r.Days {
 		sum(w.days("paid by day", r.Zone), d.Date, d.Succeeded, d.Amount)
 	}
 	if r.Undated != (client.ReportSum{}) {
-		sum(w.days("paid by day", r.Zone), "other", r.Undated.Count, r.Undated.Amount)
+		sum(w.days("paid by day", r.Zone), w.rest(r.Counting), r.Undated.Count, r.Undated.Amount)
 	}
 	number := func(item string, value *float64) {
 		if value != nil {
@@ -419,19 +499,23 @@ func promotionLines(r *client.PromotionReport, w *words) (currency string, all [
 	if r.Peak != nil {
 		number(fmt.Sprintf(w.say("payouts per second, best %d s"), r.Peak.StepSeconds), &r.Peak.PerSecond)
 	}
-	number("provider, median in ms", r.P50Millis)
-	number("provider, 95 % below, in ms", r.P95Millis)
-	number("provider, 99 % below, in ms", r.P99Millis)
+	number("provider, median in ms", w.latency(r.P50Millis))
+	number("provider, 95 % below, in ms", w.latency(r.P95Millis))
+	if w.texts == nil { // people need no third one
+		number("provider, 99 % below, in ms", r.P99Millis)
+	}
 	if p.ApprovedBy != "" {
 		all = append(all, line{section: w.say("approval"), item: p.ApprovedBy, count: p.ApprovedCount, amount: (*reward.Amount)(p.ApprovedAmount)})
 	}
 	add("notes", "", p.Notes)
-	return p.Currency, append(all, actionLines(r.Actions, w)...)
+	return p.Currency, w.unit(p.Currency, p.Type), append(all, actionLines(r.Actions, w, p.Currency)...)
 }
 
-func actionLines(actions []client.ReportAction, w *words) []line {
+func actionLines(actions []client.ReportAction, w *words, currency string) []line {
 	return mapped(actions, func(a client.ReportAction) line {
-		return line{section: w.say("actions"), item: w.moment(a.At), count: a.Count, detail: a.Actor + ": " + w.code("audit", a.Action)}
+		parts := []string{a.Actor, w.code("audit", a.Action), a.Reason, w.changes(a.Changes, currency)}
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		return line{section: w.say("actions"), item: w.moment(a.At), count: a.Count, detail: strings.Join(parts, ": ")}
 	})
 }
 
@@ -560,7 +644,7 @@ func firstMinutes(hours []store.TemplatePoint, read func(store.TimelineSpan) ([]
 }
 
 // templateLines returns a report as lines of a file. It has no amounts.
-func templateLines(r *client.TemplateReport, w *words) (currency string, all []line) {
+func templateLines(r *client.TemplateReport, w *words) (currency, unit string, all []line) {
 	t := r.Template
 	add := func(section, item, detail string) {
 		all = append(all, line{section: w.say(section), item: w.say(item), detail: detail})
@@ -638,7 +722,7 @@ func templateLines(r *client.TemplateReport, w *words) (currency string, all []l
 	if t.Notes != "" {
 		add("notes", "", t.Notes)
 	}
-	return "", append(all, actionLines(r.Actions, w)...)
+	return "", "", append(all, actionLines(r.Actions, w, "")...)
 }
 
 // couponLines returns the coupons by status, and who cancelled them, as lines of a file.

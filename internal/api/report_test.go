@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/console"
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
@@ -24,13 +26,17 @@ func TestPromotionReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.as(t, "kim", "POST", "/v1/promotions", `{"id":7,"name":"=Spring","type":"POINT","amount":1050,"currency":"EUR"}`).want(t, http.StatusCreated)
-	b.upload(t, "/v1/promotions/7/targets", "targetId\n1\n2\n3\n").want(t, http.StatusOK)
+	b.upload(t, "/v1/promotions/7/targets", "targetId\n1\n2\n3\n4\n").want(t, http.StatusOK)
+	b.as(t, "lee", "PATCH", "/v1/promotions/7", `{"name":"=Sale","maxAmount":500000,"endsAt":"2099-01-02T03:04:05Z","canary":{"targets":4,"maxFailureRate":0.025},"metadata":{"name":"a","old":null}}`).want(t, http.StatusOK)
 	b.as(t, "lee", "POST", "/v1/promotions/7/start", "").want(t, http.StatusAccepted)
+	b.as(t, "sue", "POST", "/v1/promotions/7/pause", `{"reason":"wrong amount"}`).want(t, http.StatusAccepted)
+	b.as(t, "sue", "POST", "/v1/promotions/7/resume", "").want(t, http.StatusAccepted)
 	rows := fixture.Must(b.store.PayoutDispatch(t.Context(), store.PayoutDispatchParams{PromotionID: 7, From: reward.Ready, Limit: 9, MaxLen: 9, Now: time.Now()}))(t)
 	outcomes := []rules.Outcome{
 		{Ref: rows[0].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T1"},
 		{Ref: rows[1].Ref(), Kind: rules.OutcomePaid, TransactionKey: "T2"},
 		{Ref: rows[2].Ref(), Kind: rules.OutcomeRefused, Code: "NO_ACCOUNT", Message: "there is none"},
+		{Ref: rows[3].Ref(), Kind: rules.OutcomeRefused},
 	}
 	fixture.Must(b.store.PayoutFinish(t.Context(), store.PayoutFinishParams{Outcomes: outcomes, Now: time.Now()}))(t)
 	// The timeline has one of the two.
@@ -41,39 +47,49 @@ func TestPromotionReport(t *testing.T) {
 
 	api := fixture.Must(client.New(b.url, client.Options{Transport: b.http.Transport}))(t)
 	r := fixture.Must(api.PromotionReport(t.Context(), "7", "Asia/Seoul"))(t)
-	if r.Promotion.ID != "7" || r.Amounts.Succeeded != 2100 || r.Amounts.Failed != 1050 || r.Zone != "Asia/Seoul" || r.RunSeconds == nil {
+	if r.Promotion.ID != "7" || r.Amounts.Succeeded != 2100 || r.Amounts.Failed != 2100 || r.Zone != "Asia/Seoul" || r.RunSeconds == nil {
 		t.Errorf("%+v", r)
 	}
-	if len(r.Errors) != 1 || r.Errors[0].Code != "NO_ACCOUNT" || r.Errors[0].Failed != 1 || r.Errors[0].Amount == nil || *r.Errors[0].Amount != 1050 {
+	// One has no code.
+	if len(r.Errors) != 2 || r.Errors[0].Code != "NO_ACCOUNT" || r.Errors[0].Failed != 1 || r.Errors[0].Amount == nil || *r.Errors[0].Amount != 1050 || r.Errors[1].Code != "" || r.Errors[1].Failed != 1 || *r.Errors[1].Amount != 1050 || !r.Counting {
 		t.Errorf("errors %+v", r.Errors)
 	}
 	seoul := fixture.Must(time.LoadLocation("Asia/Seoul"))(t)
 	if want := (client.ReportDay{Date: at.In(seoul).Format(time.DateOnly), Succeeded: 1, Amount: 1050, Failed: 1}); len(r.Days) != 1 || r.Days[0] != want {
 		t.Errorf("days %+v, want %+v", r.Days, want)
 	}
-	if r.Undated != (client.ReportSum{Count: 1, Amount: 1050}) || r.Peak == nil || r.P50Millis == nil {
+	if r.Undated != (client.ReportSum{Count: 1, Amount: 1050}) || r.Peak != nil || r.P50Millis == nil { // half of the points are slower than the mean
 		t.Errorf("undated %+v, peak %+v", r.Undated, r.Peak)
 	}
 	var done []string
 	for _, a := range r.Actions {
-		done = append(done, a.Actor+" "+a.Action)
+		done = append(done, strings.TrimSpace(a.Actor+" "+a.Action+" "+a.Reason))
 	}
-	if got := strings.Join(done, ", "); got != "kim create-promotion, anonymous upload-targets, lee start-promotion" {
+	if got := strings.Join(done, ", "); got != "kim create-promotion, anonymous upload-targets, lee change-promotion, lee start-promotion, sue pause-promotion wrong amount, sue resume-promotion" {
 		t.Errorf("actions %s", got)
 	}
 
 	a := b.do(t, "GET", "/v1/promotions/7/report", nil, "Accept", "text/csv")
 	for _, want := range []string{
-		"section,item,count,amount,currency,detail\n", "promotion,name,,,,'=Spring\n", "totals,targets,3,31.50,EUR,\n", "totals,paid,2,21.00,EUR,\n",
+		"section,item,count,amount,currency,detail\n", "promotion,name,,,,'=Sale\n", "totals,targets,4,42.00,EUR,\n", "totals,paid,2,21.00,EUR,\n",
 		"errors,NO_ACCOUNT,1,10.50,EUR,there is none\n", "paid by day (UTC)," + at.Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: start-promotion\n",
+		"errors,being counted,1,10.50,EUR,\n", "paid by day (UTC),being counted,1,10.50,EUR,\n", "sue: pause-promotion: wrong amount\n", "provider, 99 % below, in ms",
+		`"lee: change-promotion: canary: 4 first, pause if more than 2.5 % fail, endsAt: 2099-01-02T03:04:05Z, maxAmount: 5,000.00 EUR, metadata: name: a, old: none, name: =Sale"`,
 	} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the CSV has no %q:\n%s", want, a.body)
 		}
 	}
+	rest := store.PromotionPoint{PromotionID: 7, At: at, Step: store.TimelineStep, PromotionSums: obs.PromotionSums{Succeeded: 1, Failed: 1, Amount: 1050}}
+	fixture.OK(t, b.store.TimelineWrite(t.Context(), "b", []store.PromotionPoint{rest}, nil))
+	if r = fixture.Must(api.PromotionReport(t.Context(), "7", ""))(t); r.Peak == nil || r.Undated.Count != 0 {
+		t.Errorf("undated %+v, peak %+v", r.Undated, r.Peak)
+	}
 	korean := b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=ko&zone=Asia/Seoul", "").body
 	for _, want := range []string{
-		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,EUR,\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,EUR,\n", "날짜별 지급 (한국 시간)," + at.In(seoul).Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: 프로모션 시작\n",
+		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,유로,\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,유로,\n", "날짜별 지급 (한국 시간)," + at.In(seoul).Format(time.DateOnly) + ",2,21.00,유로,\n", "lee: 프로모션 시작\n",
+		"실패 사유,집계 중,1,10.50,유로,\n", "sue: 프로모션 일시중지: wrong amount\n", "100건 중 95건이 이보다 빠름(초)",
+		"예산: 5,000.00 EUR, ", "종료 시각: 2099-01-02 12:04:05, ", "먼저 지급: 4명에게 먼저 지급하고, 2.5% 넘게 실패하면 일시중지, ", "추가 정보: name: a, old: 없음, 이름: =Sale\"\n",
 	} {
 		if !strings.Contains(korean, want) {
 			t.Errorf("the CSV in Korean has no %q:\n%s", want, korean)
@@ -106,10 +122,11 @@ func TestReportsInKorean(t *testing.T) {
 			found[text] = text != ""
 		}
 	}
-	for _, name := range append([]string{"other"}, lineColumns...) {
+	for _, name := range append([]string{"being counted", "other", "none", "%v first, pause if more than %v %% fail"}, lineColumns...) {
 		found[name] = true
 	}
 	delete(found, "")
+	delete(found, "provider, 99 % below, in ms") // only in English
 	fixture.Equal(t, slices.Sorted(maps.Keys(koreanReport)), slices.Sorted(maps.Keys(found)))
 }
 
@@ -237,6 +254,54 @@ func TestPeak(t *testing.T) {
 		got := peakOf(c.steps, 10*time.Second, span{at(c.from), at(c.to)}, func(s counted) (time.Time, int64) { return at(s.second), s.n })
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestActionsOfAPromotion checks what a promotion did by itself, and how fast it was.
+func TestActionsOfAPromotion(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.create(t, `{"id":7,"name":"x","type":"POINT","amount":1}`)
+	b.upload(t, "/v1/promotions/7/targets", "targetId\n1\n").want(t, http.StatusOK)
+	b.json(t, "POST", "/v1/promotions/7/start", "").want(t, http.StatusAccepted)
+	v := fixture.Must(b.store.PromotionGet(t.Context(), 7))(t)
+	for name, c := range map[string]struct {
+		status            reward.PromotionStatus
+		started, finished time.Duration // after the request to start
+		want              string
+	}{
+		"completed":            {reward.Completed, 0, time.Minute, "create-promotion upload-targets start-promotion complete-promotion"},
+		"started on time":      {reward.Running, time.Hour, 0, "create-promotion upload-targets start-promotion start-promotion"},
+		"settled after cancel": {reward.PromotionCancelled, 0, time.Minute, "create-promotion upload-targets start-promotion settle-promotion"},
+	} {
+		shown := v
+		shown.Status, shown.CreatedBy = c.status, "kim"
+		shown.CreatedAt, shown.StartedAt = v.CreatedAt.Add(-time.Minute), v.StartedAt.Add(c.started)
+		if c.finished > 0 {
+			shown.FinishedAt = v.StartedAt.Add(c.finished)
+		}
+		found := fixture.Must(b.api.promotionActions(t.Context(), shown))(t)
+		if got := strings.Join(mapped(found, func(a client.ReportAction) string { return a.Action }), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if last := found[len(found)-1]; name == "completed" && last.Actor != "" {
+			t.Errorf("%+v", last)
+		}
+	}
+}
+
+// TestSettingsHaveNames checks that each setting that can change has a name in Korean.
+func TestSettingsHaveNames(t *testing.T) {
+	t.Parallel()
+	texts := console.Texts("ko")
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[ChangePromotion]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "" || field.Type == reflect.TypeFor[immutable]() {
+			continue
+		}
+		if texts[settingTexts[name]] == "" {
+			t.Errorf("%s has no name", name)
 		}
 	}
 }

@@ -95,7 +95,7 @@ test('drop a file, see it, and pay in one flow', async ({ w }) => {
   const p = await w.api('GET', `/v1/promotions/${id}`);
   expect([p.metadata, p.canary.targets, p.canary.maxFailureRate]).toEqual([{ centre: '4711' }, 5, 1]);
   await page.getByRole('link', { name: 'Details', exact: true }).click();
-  await expect(page.getByRole('region', { name: 'What happened' }).getByText(/^started by/)).toBeVisible();
+  await expect(page.getByRole('region', { name: 'What happened' }).getByText(/^Promotion started by/)).toBeVisible();
 });
 
 test('change every setting of a draft, and two people at once', async ({ w }) => {
