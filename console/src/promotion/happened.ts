@@ -1,7 +1,7 @@
-// What people did to a promotion, and what it did by itself: marks in its charts, and a list.
+// What people did to a promotion or a drop, and what a promotion did by itself: marks in its charts, and a list.
 
 import type { Schemas } from '../lib/api';
-import { capital, currencyNamed, dated, money, percent, plain } from '../lib/format';
+import { capital, currencyNamed, dated, money, number, percent, plain } from '../lib/format';
 import { named, t } from '../lib/language.svelte';
 import { labels } from './labels';
 
@@ -32,7 +32,7 @@ function changes(set: Record<string, unknown>, before: string | undefined): stri
 
 /** happened words the actions of a report, with what somebody changed, or why they paused or rejected. */
 export const happened = (actions: Schemas['ReportAction'][], currency?: string): Happening[] =>
-  actions.map(({ at, actor, action, reason, changes: set }) => {
-    const what = capital(named('audit', action));
+  actions.map(({ at, actor, action, count, reason, changes: set }) => {
+    const what = capital(named('audit', action)) + (count === undefined ? '' : ` (${number(count)})`);
     return { at, what: actor ? t('happened.by', { what, name: plain(actor) }) : what, detail: plain(reason ?? (set ? changes(set, currency) : '')) };
   });
