@@ -12,13 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // serve starts a server with one handler and a client of it.
 func serve(t *testing.T, o client.Options, handler http.HandlerFunc) *client.Client {

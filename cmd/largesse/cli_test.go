@@ -17,16 +17,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-// The Redis client's refresher of cluster slots sleeps through Close, for a
-// second at most; nothing else may be left.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // result is what one run of the command line left behind.
 type result struct {

@@ -3,19 +3,16 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/danielgtaylor/huma/v2"
-	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/console"
 	"github.com/largesse/largesse/internal/books"
@@ -29,15 +26,7 @@ import (
 	"github.com/largesse/largesse/internal/web"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if missing := unasserted(); code == 0 && missing != "" {
-			fmt.Fprint(os.Stderr, missing)
-			code = 1
-		}
-		os.Exit(code)
-	}))
-}
+func TestMain(m *testing.M) { fixture.Main(m, unasserted) }
 
 // bundle is an API over a database of its own, behind a server.
 type bundle struct {

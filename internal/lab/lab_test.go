@@ -6,13 +6,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/lab/fixture"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // books is an API that reports one promotion of two targets, and the
 // provider's ledger of it; tests spoil one or the other.

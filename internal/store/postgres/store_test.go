@@ -3,11 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pressly/goose/v3"
-	"go.uber.org/goleak"
 
 	"github.com/largesse/largesse/internal/lab/fixture"
 	"github.com/largesse/largesse/internal/lab/fleet"
@@ -30,16 +27,7 @@ import (
 	"github.com/largesse/largesse/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", "30") // the command line may ask for more
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if err := fixture.DropLent(); err != nil {
-			fmt.Fprintf(os.Stderr, "drop the lent schemas: %v\n", err)
-			code = max(code, 1)
-		}
-		os.Exit(code)
-	}))
-}
+func TestMain(m *testing.M) { fixture.Main(m) }
 
 // database is a store with its driver.
 type database struct {
