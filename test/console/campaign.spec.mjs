@@ -32,7 +32,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await page.getByLabel('대상 파일').setInputFiles({ name: '명단.csv', mimeType: 'text/csv', buffer: wrongLines(first) });
   await page.getByLabel('통화').fill('KRW');
   await expect(page.getByText('17명, 모두 33,000원', { exact: true })).toBeVisible();
-  await expect(page.getByLabel('글자 저장 방식')).toHaveText(/^자동 감지: 한글 엑셀 CSV/);
+  await expect(page.getByLabel('글자 저장 방식')).toHaveText(/^자동 감지: 한글 엑셀의 CSV 파일/);
   if (paid > 0) await expect(page.getByText(`17명 중 ${paid}명은 아래 프로모션에서 이미 받았으며, 또 지급됩니다:`)).toBeVisible();
   // Two of the three lines are corrected here, and the third is for the colleague who made the file.
   const line = (n) => page.getByRole('group').filter({ has: page.getByText(new RegExp(`^${n}번째 줄`)) }).last();

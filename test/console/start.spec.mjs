@@ -100,6 +100,7 @@ test('five complaints are answered from the search box', async ({ w }) => {
   await expect(got.getByText(/not paid, because the provider refused it\. Reason: ./).first()).toBeVisible();
   await expect(page.getByRole('listitem').filter({ hasText: 'Failed' }).filter({ has: page.locator(`a[href$="/promotions/${w.paid}/payouts/${refused.targetId}"]`) }), 'a refusal is one event').toHaveCount(1);
   await expect(message.getByText(/Reason: /)).toHaveCount(0);
+  await got.getByRole('listitem').filter({ hasText: 'the provider refused it' }).first().getByRole('button', { name: 'Tell the customer' }).click(); // other tests pay them, too
   await message.getByLabel('Tell the customer the reason, too').check();
   await expect(message.getByText(`Reason: ${refused.errorMessage}`)).toBeVisible();
 

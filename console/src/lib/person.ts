@@ -70,6 +70,7 @@ function decider(p: HistoryPayout): Schemas['Attempt'] | undefined {
 function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const why = answerOf(p.errorCode, p.errorMessage);
   const about = { promotion: promotion(p), reward: reward(p) };
+  const unpaid = { promotion: `${about.promotion}, ${about.reward}` };
   const verdict = (got: boolean | undefined, text: string, tell: string, tellWhy?: string): Verdict => ({
     id: `${p.promotionId}/${p.targetId}`, got, text, tell, tellWhy, then: p.mayBePaid ? t('support.notByHand') : got ? t('support.paid') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
@@ -79,22 +80,22 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
       return verdict(true, t('person.paid', paid), p.transactionKey ? t('tell.paidKey', { ...paid, key: plain(p.transactionKey) }) : t('tell.paid', paid));
     }
     case 'FAILED': {
-      if (p.mayBePaid) return verdict(undefined, t('person.unclear', about), t('tell.unclear', about)); // until a second lookup
+      if (p.mayBePaid) return verdict(undefined, t('person.unclear', unpaid), t('tell.unclear', about)); // until a second lookup
       const last = decider(p);
-      if (last?.class === 'RESOLVED') return verdict(false, because(t('person.failed', about), plain(last.code), plain(last.message)), t('tell.refused', about));
-      if (last?.class !== 'REFUSED') return verdict(false, because(t('person.failed', about), '', why), t('tell.refused', about));
-      return verdict(false, because(t('person.refused', about), '', why), t('tell.refused', about), p.errorMessage && t('tell.refusedWhy', { ...about, why: plain(p.errorMessage) }));
+      if (last?.class === 'RESOLVED') return verdict(false, because(t('person.failed', unpaid), plain(last.code), plain(last.message)), t('tell.refused', about));
+      if (last?.class !== 'REFUSED') return verdict(false, because(t('person.failed', unpaid), '', why), t('tell.refused', about));
+      return verdict(false, because(t('person.refused', unpaid), '', why), t('tell.refused', about), p.errorMessage && t('tell.refusedWhy', { ...about, why: plain(p.errorMessage) }));
     }
     case 'CANCELLED':
-      return verdict(false, because(t('person.cancelled', about), canceller(by, p), ''), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
+      return verdict(false, because(t('person.cancelled', unpaid), canceller(by, p), ''), p.mayBePaid ? t('tell.unclear', about) : t('tell.cancelled', about));
     case 'UNKNOWN':
-      return verdict(undefined, t('person.unclear', about), t('tell.unclear', about));
+      return verdict(undefined, t('person.unclear', unpaid), t('tell.unclear', about));
   }
   const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
-  if (lost) return verdict(undefined, t('person.lost', about), t('tell.unclear', about));
-  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', about), pauser(p), pauseReason(p)), p.mayBePaid ? t('tell.unclear', about) : t('tell.paused', about));
-  if (p.state === 'RETRYING') return verdict(undefined, because(t('person.retrying', about), '', why), t('tell.unclear', about));
-  return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', about), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', about), t('tell.waits', about));
+  if (lost) return verdict(undefined, t('person.lost', unpaid), t('tell.unclear', about));
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', unpaid), pauser(p), pauseReason(p)), p.mayBePaid ? t('tell.unclear', about) : t('tell.paused', about));
+  if (p.state === 'RETRYING') return verdict(undefined, because(t('person.retrying', unpaid), '', why), t('tell.unclear', about));
+  return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', unpaid), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', unpaid), t('tell.waits', about));
 }
 
 const refused = (reason: string | undefined) => named('refusal', reason ?? 'NONE');
