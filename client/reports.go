@@ -13,8 +13,8 @@ type PromotionReport struct {
 	Promotion  Promotion `json:"promotion"`
 	Amounts    Amounts   `json:"amounts"`
 	RunSeconds *int64    `json:"runSeconds,omitempty" doc:"From its start to its end, or until now"` // nil before the start
-	// Counting reports whether Errors, Days and Peak may lack what has just been counted.
-	Counting bool          `json:"counting" doc:"errors, days and peak follow the counts by some seconds: until a minute after the end"`
+	// Counting reports whether Days and Peak may lack what has just been counted.
+	Counting bool          `json:"counting" doc:"days and peak follow the counts by some seconds: until a minute after a pause or the end"`
 	Errors   []ReportError `json:"errors" nullable:"false" doc:"Without a code: what no other entry counts"`
 	Zone     string        `json:"zone" doc:"Of days"`
 	Days     []ReportDay   `json:"days" nullable:"false"`
@@ -72,7 +72,7 @@ type ReportPeak struct {
 // ReportAction is what somebody did, or what Largesse did by itself.
 type ReportAction struct {
 	At      time.Time      `json:"at"`
-	Actor   string         `json:"actor" doc:"Empty: Largesse, by itself"`
+	Actor   string         `json:"actor" doc:"Empty: Largesse, or not recorded"`
 	Action  string         `json:"action" doc:"Operation ID; complete-promotion; settle-promotion: nothing is open after a cancellation" example:"start-promotion"`
 	Reason  string         `json:"reason,omitempty" doc:"In their words"`
 	Count   *int64         `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
@@ -111,7 +111,7 @@ type CouponCounts struct {
 	// HoldsExpired are cancelled coupons that nobody confirmed.
 	HoldsExpired *int64 `json:"holdsExpired,omitempty" doc:"Of cancelled; absent if these are more than 100000"`
 	// CancelledBy names the people who cancelled most.
-	CancelledBy []Canceller `json:"cancelledBy" nullable:"false" doc:"Of the first 100000 cancelled, by person, most first, at most 20"`
+	CancelledBy []Canceller `json:"cancelledBy" nullable:"false" doc:"By person, most first, at most 20; empty if more than 100000 are cancelled"`
 }
 
 // Canceller counts the coupons that somebody cancelled.

@@ -71,6 +71,7 @@ type templateCouponsInput struct {
 	UserID string `query:"userId"`
 	Code   string `query:"code" doc:"As in find-coupons"`
 	Sort   string `query:"sort" enum:"ticket,-ticket" default:"ticket"`
+	ListWords
 	PageInput
 }
 
@@ -267,30 +268,21 @@ func inStatus(list []*client.Coupon, status string) []*client.Coupon {
 
 var couponColumns = []string{"id", "ticket", "userId", "code", "status", "issuedAt", "heldUntil", "usedAt", "cancelledAt", "reason", "cancelledBy", "expiresAt"}
 
-func couponRow(c *client.Coupon) []string {
-	at := func(t *time.Time) string {
-		if t == nil {
-			return ""
-		}
-		return t.Format(time.RFC3339Nano)
-	}
-	return []string{
-		c.ID, strconv.FormatInt(c.Ticket, 10), c.UserID, c.Code, c.Status, at(&c.IssuedAt), at(c.HeldUntil), at(c.UsedAt), at(c.CancelledAt),
-		c.Reason, c.CancelledBy, at(c.ExpiresAt),
-	}
-}
-
 func (a *API) exportCoupons(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	in := templateCouponsInput{
 		TemplatePath: TemplatePath{ID: r.PathValue("id")}, Status: q.Get("status"), UserID: q.Get("userId"), Code: q.Get("code"),
 		Sort: cmp.Or(q.Get("sort"), "ticket"), PageInput: PageInput{Cursor: q.Get("cursor")},
 	}
-	out := web.NewCSV(w, "coupons-"+in.ID+".csv", couponColumns...)
-	a.EndCSV(out, r, a.exportCouponsOf(r.Context(), out, in))
+	words, err := a.listWords(r)
+	out := web.NewCSV(w, "coupons-"+in.ID+".csv", words.columns(couponColumns, koreanCoupons)...)
+	if err == nil {
+		err = a.exportCouponsOf(r.Context(), out, in, words)
+	}
+	a.EndCSV(out, r, err)
 }
 
-func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCouponsInput) error {
+func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCouponsInput, words *words) error {
 	if err := in.parsePath(ctx); err != nil {
 		return err
 	}
@@ -306,7 +298,7 @@ func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCoup
 			p.After = store.CouponPlace{Ticket: last.Ticket, Generation: last.Generation}
 		}
 		shown := mapped(list, func(c reward.Coupon) *client.Coupon { return couponFor(ctx, c) })
-		return mapped(inStatus(shown, in.Status), couponRow), len(list) == p.Limit, err
+		return mapped(inStatus(shown, in.Status), words.coupon), len(list) == p.Limit, err
 	})
 }
 

@@ -15,7 +15,7 @@ const (
 	// heldDefault is the default limit of held responses.
 	heldDefault = 16_000
 	// heldPerReader limits the streams of promotions and templates that a caller holds,
-	// and all held responses of a viewer. heldPerShopper limits those of a shopper. Other callers may
+	// and all held responses of those who issue nothing. heldPerShopper limits those of a shopper. Other callers may
 	// hold half of all: a shop follows the requests of thousands of users with one key.
 	heldPerReader  = 100
 	heldPerShopper = 10
@@ -45,7 +45,7 @@ func (h *heldAnswers) enter(c caller, most int) (leave func(), err error) {
 	switch c.Role {
 	case auth.RoleShopper:
 		most = min(most, heldPerShopper)
-	case auth.RoleViewer:
+	case auth.RoleViewer, auth.RoleCampaigner, auth.RoleApprover:
 		most = min(most, heldPerReader)
 	}
 	name := limitName(c.Principal)

@@ -57,17 +57,11 @@ var payoutColumns = []string{
 	"targetId", "userId", "amount", "voucherCode", "state", "attempts", "transactionKey", "errorCode", "errorMessage", "updatedAt",
 }
 
-func csvRow(p client.Payout) []string {
-	return []string{
-		p.TargetID, p.UserID, strconv.FormatInt(p.Amount, 10), p.VoucherCode, p.State,
-		strconv.FormatInt(p.AttemptCount, 10), p.TransactionKey, p.ErrorCode, p.ErrorMessage, p.UpdatedAt.Format(time.RFC3339Nano),
-	}
-}
-
 type payoutListInput struct {
 	PromotionPath
 	State string `query:"state"`
 	Code  string `query:"code" doc:"errorCode"`
+	ListWords
 	PageInput
 }
 
@@ -217,11 +211,15 @@ func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 		PromotionPath: PromotionPath{ID: r.PathValue("id")}, State: q.Get("state"), Code: q.Get("code"),
 		PageInput: PageInput{Cursor: q.Get("cursor"), Limit: exportPageRows},
 	}
-	out := web.NewCSV(w, "payouts-"+in.ID+".csv", payoutColumns...)
-	a.EndCSV(out, r, a.export(r.Context(), out, in))
+	words, err := a.listWords(r)
+	out := web.NewCSV(w, "payouts-"+in.ID+".csv", words.columns(payoutColumns, koreanPayouts)...)
+	if err == nil {
+		err = a.export(r.Context(), out, in, words)
+	}
+	a.EndCSV(out, r, err)
 }
 
-func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) error {
+func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput, words *words) error {
 	if err := in.parsePath(ctx); err != nil {
 		return err
 	}
@@ -229,10 +227,11 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 	if err != nil {
 		return err
 	}
+	var promotion store.PromotionView
 	return a.exportPages(ctx, out, "list-payouts", func(ctx context.Context) (rows [][]string, more bool, err error) {
 		if p.After == nil {
 			// An empty file for an unknown promotion would look like success.
-			if _, err := a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
+			if promotion, err = a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
 				return nil, false, err
 			}
 		}
@@ -240,7 +239,7 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput) erro
 		if err == nil && len(payouts) > 0 {
 			p.After = new(payouts[len(payouts)-1].TargetID)
 		}
-		return mapped(payouts, func(p reward.Payout) []string { return csvRow(payoutFor(ctx, p, "")) }), len(payouts) == p.Limit, err
+		return mapped(payouts, func(p reward.Payout) []string { return words.payout(payoutFor(ctx, p, promotion.Currency)) }), len(payouts) == p.Limit, err
 	})
 }
 

@@ -55,6 +55,12 @@ func TestPayoutExport(t *testing.T) {
 	if a := b.do(t, "GET", "/v1/promotions/1/payouts?state=READY", nil, "Accept", "text/csv"); a.body != head {
 		t.Errorf("an empty export is %q", a.body)
 	}
+	a = b.do(t, "GET", "/v1/promotions/1/payouts?state=FAILED&language=ko&zone=Asia/Seoul", nil, "Accept", "text/csv")
+	if want := strings.Join(koreanPayouts, ",") + "\n0,u,5,,,실패,1,,\"'=cmd(),\"\"x\"\"\",2026-11-21 10:02:03\n"; !strings.HasPrefix(a.body, want) {
+		t.Errorf("in Korean, it begins %q", a.body[:min(len(want), len(a.body))])
+	}
+	b.do(t, "GET", "/v1/promotions/1/payouts?language=xx", nil, "Accept", "text/csv").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+	b.do(t, "GET", "/v1/promotions/1/payouts?zone=Mars", nil, "Accept", "text/csv").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
 	if a := b.do(t, "GET", "/v1/promotions/1/payouts?limit=1", nil, "Accept", "application/json, text/csv"); !strings.HasPrefix(a.body, "{") {
 		t.Errorf("the caller prefers JSON: %q", a.body)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/campaign"
 	"github.com/largesse/largesse/internal/obs"
 	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/sheet"
@@ -232,7 +233,7 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 		return outputOf(out, nil)
 	}
 	end := cmp.Or(v.FinishedAt, now)
-	out.Counting = now.Sub(end) < countingLast
+	out.Counting = now.Sub(cmp.Or(v.FinishedAt, v.PausedAt, now)) < countingLast
 	seconds := max(end.Sub(v.StartedAt).Seconds(), 0)
 	out.RunSeconds = new(int64(math.Round(seconds)))
 	if seconds > 0 {
@@ -242,7 +243,7 @@ func (a *API) promotionReport(ctx context.Context, in *promotionReportInput) (*o
 		return nil, err
 	}
 	// Nothing is fastest that is slower than the mean: the timeline lacks something.
-	if out.Peak != nil && out.MeanPerSecond != nil && out.Peak.PerSecond < *out.MeanPerSecond {
+	if lacks := out.Counting && !v.FinishedAt.IsZero(); lacks || out.Peak != nil && out.MeanPerSecond != nil && out.Peak.PerSecond < *out.MeanPerSecond {
 		out.Peak = nil
 	}
 	return outputOf(out, nil)
@@ -373,7 +374,7 @@ func (a *API) actionsOf(ctx context.Context, path string) ([]client.ReportAction
 		found = append(found, lines...)
 	}
 	found = slices.DeleteFunc(found, func(l store.AuditLine) bool {
-		return l.Status >= http.StatusBadRequest || a.declared[l.Action].method == http.MethodGet
+		return l.Status == 0 || l.Status >= http.StatusBadRequest || a.declared[l.Action].method == http.MethodGet
 	})
 	slices.SortFunc(found, func(a, b store.AuditLine) int { return cmp.Compare(a.ID, b.ID) })
 	found = found[max(len(found)-store.BatchMax, 0):]
@@ -382,22 +383,42 @@ func (a *API) actionsOf(ctx context.Context, path string) ([]client.ReportAction
 
 func actionFor(l store.AuditLine) client.ReportAction {
 	out := client.ReportAction{At: l.At.UTC(), Actor: l.Actor, Action: l.Action}
-	var said struct{ Reason string }
-	from := json.NewDecoder(strings.NewReader(l.Detail))
-	from.UseNumber() // amounts may exceed 2^53
-	switch {
-	case l.Action != "change-promotion":
-		if from.Decode(&said) == nil {
-			out.Reason = said.Reason
+	said := fieldsOf(l.Detail)
+	if l.Action == "change-promotion" {
+		if canary, ok := said["canary"].(map[string]any); ok && canary["maxFailureRate"] == nil {
+			canary["maxFailureRate"] = json.Number(fmt.Sprint(campaign.CanaryMaxFailureRate))
 		}
-		var count int64
-		if _, err := fmt.Sscanf(l.Detail, `{"count":%d`, &count); err == nil { // it may be cut
+		out.Changes = said
+		return out
+	}
+	out.Reason, _ = said["reason"].(string)
+	if n, ok := said["count"].(json.Number); ok {
+		if count, err := n.Int64(); err == nil {
 			out.Count = &count
 		}
-	case from.Decode(&out.Changes) != nil: // it was long, and is cut
-		out.Changes = nil
 	}
 	return out
+}
+
+// fieldsOf reads an object as far as it is complete: the audit cuts long ones.
+func fieldsOf(text string) map[string]any {
+	from := json.NewDecoder(strings.NewReader(text))
+	from.UseNumber() // amounts may exceed 2^53
+	fields := make(map[string]any)
+	if _, err := from.Token(); err != nil {
+		return nil
+	}
+	for from.More() {
+		var value any
+		name, err := from.Token()
+		if err != nil || from.Decode(&value) != nil {
+			break
+		}
+		if name, ok := name.(string); ok {
+			fields[name] = value
+		}
+	}
+	return fields
 }
 
 // promotionActions returns what people did to a promotion, and what it did by itself.
@@ -480,7 +501,7 @@ func promotionLines(r *client.PromotionReport, w *words) (currency, unit string,
 	for _, e := range r.Errors {
 		item, detail := w.reason(e.Code, e.Example)
 		if e.Code == "" {
-			item, detail = w.rest(r.Counting), ""
+			item, detail = w.say("other"), ""
 		}
 		all = append(all, line{section: w.say("errors"), item: item, count: new(e.Failed + e.Retrying + e.Unknown), amount: (*reward.Amount)(e.Amount), detail: detail})
 	}
@@ -563,14 +584,13 @@ func couponCountsFor(n *store.CouponCounts) *client.CouponCounts {
 	if n.Archived {
 		return nil
 	}
-	out := &client.CouponCounts{
-		Used: n.Used, Expired: n.Expired, Held: n.Held, CancelledBy: mapped(n.CancelledBy, func(c store.Canceller) client.Canceller { return client.Canceller(c) }),
-	}
+	out := &client.CouponCounts{Used: n.Used, Expired: n.Expired, Held: n.Held, CancelledBy: []client.Canceller{}}
 	if max(n.Used, n.Expired, n.Held) < store.CouponCountMax {
 		out.Unused = new(n.Live - n.Used - n.Expired - n.Held)
 	}
 	if n.Cancelled <= store.EndedHoldsMax {
 		out.HoldsExpired = &n.EndedHolds
+		out.CancelledBy = mapped(n.CancelledBy, func(c store.Canceller) client.Canceller { return client.Canceller(c) })
 	}
 	return out
 }

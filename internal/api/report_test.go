@@ -73,7 +73,7 @@ func TestPromotionReport(t *testing.T) {
 	for _, want := range []string{
 		"section,item,count,amount,currency,detail\n", "promotion,name,,,,'=Sale\n", "totals,targets,4,42.00,EUR,\n", "totals,paid,2,21.00,EUR,\n",
 		"errors,NO_ACCOUNT,1,10.50,EUR,there is none\n", "paid by day (UTC)," + at.Format(time.DateOnly) + ",1,10.50,EUR,\n", "lee: start-promotion\n",
-		"errors,being counted,1,10.50,EUR,\n", "paid by day (UTC),being counted,1,10.50,EUR,\n", "sue: pause-promotion: wrong amount\n", "provider, 99 % below, in ms",
+		"errors,other,1,10.50,EUR,\n", "paid by day (UTC),being counted,1,10.50,EUR,\n", "sue: pause-promotion: wrong amount\n", "provider, 99 % below, in ms",
 		`"lee: change-promotion: canary: 4 first, pause if more than 2.5 % fail, endsAt: 2099-01-02T03:04:05Z, maxAmount: 5,000.00 EUR, metadata: name: a, old: none, name: =Sale"`,
 	} {
 		if !strings.Contains(a.body, want) {
@@ -88,8 +88,8 @@ func TestPromotionReport(t *testing.T) {
 	korean := b.json(t, "GET", "/v1/promotions/7/report?format=csv&language=ko&zone=Asia/Seoul", "").body
 	for _, want := range []string{
 		"구분,항목,건수,금액,통화,내용\n", "실패 사유,there is none,1,10.50,유로,\n", "프로모션,상태,,,,진행 중\n", "합계,지급됨,2,21.00,유로,\n", "날짜별 지급 (한국 시간)," + at.In(seoul).Format(time.DateOnly) + ",2,21.00,유로,\n", "lee: 프로모션 시작\n",
-		"실패 사유,집계 중,1,10.50,유로,\n", "sue: 프로모션 일시중지: wrong amount\n", "100건 중 95건이 이보다 빠름(초)",
-		"예산: 5,000.00 EUR, ", "종료 시각: 2099-01-02 12:04:05, ", "먼저 지급: 4명에게 먼저 지급하고, 2.5% 넘게 실패하면 일시중지, ", "추가 정보: name: a, old: 없음, 이름: =Sale\"\n",
+		"실패 사유,기타,1,10.50,유로,\n", "sue: 프로모션 일시중지: wrong amount\n", "100건 중 95건이 이보다 빠름(초)",
+		"예산: 5,000.00유로, ", "종료 시각: 2099-01-02 12:04:05, ", "먼저 지급: 4명에게 먼저 지급하고, 2.5% 넘게 실패하면 일시중지, ", "추가 정보: name: a, old: 없음, 이름: =Sale\"\n",
 	} {
 		if !strings.Contains(korean, want) {
 			t.Errorf("the CSV in Korean has no %q:\n%s", want, korean)

@@ -131,11 +131,10 @@ func (w *words) setting(name string, value any, currency string) string {
 
 // money returns an amount in a sentence.
 func (w *words) money(amount reward.Amount, currency string) string {
-	text := amount.In(currency)
-	if w.texts != nil && currency == "KRW" {
-		return strings.TrimSuffix(text, " KRW") + "원"
+	if unit := w.unit(currency, ""); unit != currency {
+		return strings.TrimSuffix(amount.In(currency), " "+currency) + unit
 	}
-	return text
+	return amount.In(currency)
 }
 
 func (w *words) duration(d time.Duration) string {

@@ -22,6 +22,8 @@ export interface Verdict {
   text: string;
   /** tell is for the customer. */
   tell: string;
+  /** title is what the text is about. */
+  title: string;
   /** tellWhy is tell with the provider's reason, if the supporter wants to give it. */
   tellWhy?: string;
   /** key is the transaction, which the provider can find. */
@@ -72,7 +74,8 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
   const about = { promotion: promotion(p), reward: reward(p) };
   const unpaid = { promotion: `${about.promotion}, ${about.reward}` };
   const verdict = (got: boolean | undefined, text: string, tell: string, tellWhy?: string): Verdict => ({
-    id: `${p.promotionId}/${p.targetId}`, got, text, tell, tellWhy, then: p.mayBePaid ? t('support.notByHand') : got ? t('support.paid') : got === false ? t(p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never') : undefined, key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
+    id: `${p.promotionId}/${p.targetId}`, title: about.promotion, got, text, tell, tellWhy,
+    then: t(p.mayBePaid ? 'support.notByHand' : got ? 'support.paid' : got === undefined ? 'support.promiseNothing' : p.state === 'FAILED' ? 'support.unlessRetried' : 'support.never'), key: plain(p.transactionKey) || undefined, mayBePaid: p.mayBePaid, to: `/promotions/${p.promotionId}/payouts/${p.targetId}`,
   });
   switch (p.state) {
     case 'SUCCEEDED': {
@@ -133,19 +136,22 @@ function again(of: Template, coupons: Coupon[]): { then: string; tell: string } 
   };
 }
 
+/** codeOf is the code of a coupon, or how it ends if that is all that the reader may see. */
+const codeOf = (c: Coupon) => (c.code?.startsWith('…') ? t('person.codeEnds', { end: plain(c.code.slice(1)) }) : plain(c.code ?? c.id));
+
 function couponVerdict(i: Schemas['HistoryItem'], templates: Templates, others: Coupon[], waits: boolean): Verdict {
   const template = templateName(templates, i.templateId);
   const c = i.coupon;
   const of = templates.get(i.templateId);
   const more = of && hasEnded(c) && !waits ? again(of, others) : undefined;
   const verdict = (got: boolean, text: string, tell: string): Verdict => ({
-    id: c?.id ?? i.requestId, got, text, tell: [tell, more?.tell].filter(Boolean).join(' '), then: c && !got ? [t('support.couponGone'), more?.then].filter(Boolean).join(' ') : undefined, template: i.templateId, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : ''),
+    id: c?.id ?? i.requestId, title: template, got, text, tell: [tell, more?.tell].filter(Boolean).join(' '), then: c && !got ? [t('support.couponGone'), more?.then].filter(Boolean).join(' ') : undefined, template: i.templateId, to: `/coupons/${i.templateId}` + (c ? `/${c.id}` : ''),
   });
   if (!c) {
     const about = { template, why: sorry(i.status === 'LEFT' ? 'LEFT' : i.reason) };
     return verdict(false, i.status === 'LEFT' ? t('person.left', { template }) : t('person.noCoupon', { template, why: refused(i.reason) }), t('tell.noCoupon', about));
   }
-  const about = { template, code: plain(c.code ?? c.id) };
+  const about = { template, code: codeOf(c) };
   switch (c.status) {
     case 'HELD':
       return verdict(true, t('person.held', about), c.heldUntil ? t('tell.heldUntil', { ...about, until: forCustomer(c.heldUntil) }) : t('tell.held', about));
@@ -171,7 +177,7 @@ function lineVerdict(r: Schemas['IssueRequest'], templates: Templates): Verdict 
   const wait = r.estimatedWaitMillis === undefined ? '' : t('person.wait', { wait: seconds(r.estimatedWaitMillis / 1000) });
   const drawn = r.queueRank === undefined;
   return {
-    id: r.requestId, template: id, got: undefined, text: [drawn ? t('person.inDraw', place) : t('person.inLine', place), wait].filter(Boolean).join(' '),
+    id: r.requestId, title: template, template: id, got: undefined, text: [drawn ? t('person.inDraw', place) : t('person.inLine', place), wait].filter(Boolean).join(' '),
     tell: [drawn ? t('tell.inDraw', place) : t('tell.inLine', place), wait].filter(Boolean).join(' '), to: `/coupons/${id}`,
   };
 }
@@ -181,7 +187,7 @@ function refusalVerdict(r: Schemas['HistoryRefusal'], templates: Templates): Ver
   const about = { template: templateName(templates, r.templateId), since: forCustomer(r.since), why: refused(r.reason) };
   const open = templates.get(r.templateId)?.state === 'OPEN';
   return {
-    id: `${r.templateId}/${r.since}`, got: undefined, text: !r.until ? t('person.refusedSince', about) : forCustomer(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: forCustomer(r.until) }),
+    id: `${r.templateId}/${r.since}`, title: about.template, got: undefined, text: !r.until ? t('person.refusedSince', about) : forCustomer(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: forCustomer(r.until) }),
     tell: r.until ? [t('tell.refusedThen', { ...about, why: sorry(r.reason) }), open && t('tell.tryAgain')].filter(Boolean).join(' ') : t('tell.refusedSince', { ...about, why: sorry(r.reason) }),
     everybody: true, template: r.templateId, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };
@@ -219,18 +225,18 @@ export function timeOrder(h: History, templates: Templates, by: Cancellers): Mom
   for (const p of h.payouts ?? []) {
     const to = `/promotions/${p.promotionId}/payouts/${p.targetId}`;
     for (const a of p.attemptLog ?? []) all.push({ at: a.at, to, state: stateAfter(a, p), title: `${promotion(p)}: ${named('attempt', a.class)}`, text: codedAnswer(a.code, a.message) });
-    if (decider(p)) continue; // one line for one event
+    if (p.state !== 'SUCCEEDED' && decider(p)) continue; // one line for one event; that of a payment has its transaction
     const name = p.state === 'CANCELLED' ? canceller(by, p) : '';
     all.push({
       at: p.updatedAt, to, state: p.state, title: [`${promotion(p)}: ${named('state', p.state)}`, name].filter(Boolean).join(', '),
-      text: [reward(p), p.transactionKey ? t('person.transaction', { key: plain(p.transactionKey) }) : ''].filter(Boolean).join(', '),
+      text: [reward(p), p.state === 'SUCCEEDED' && p.attemptLog?.length ? t('payout.foundPaid') : '', p.transactionKey ? t('person.transaction', { key: plain(p.transactionKey) }) : ''].filter(Boolean).join(', '),
     });
   }
   for (const i of h.items ?? []) {
-    const to = `/coupons/${i.templateId}`;
+    const to = `/coupons/${i.templateId}` + (i.coupon ? `/${i.coupon.id}` : '');
     const template = templateName(templates, i.templateId);
     const c = i.coupon;
-    const code = c?.code ? t('person.code', { code: plain(c.code) }) : '';
+    const code = c?.code ? t('person.code', { code: codeOf(c) }) : '';
     const text = c ? [code, t('person.ticket', { ticket: i.ticket ?? '' })].filter(Boolean).join(', ') : i.reason ? refused(i.reason) : '';
     all.push({ at: i.at, to, state: i.status, title: `${template}: ${named('request', i.status)}`, text });
     if (c?.usedAt) all.push({ at: c.usedAt, to, state: 'USED', title: `${template}: ${t('person.couponUsed')}`, text: code });

@@ -58,12 +58,14 @@ const at = (p: Promotion) => ({ params: { path: { id: p.id } } });
 const amount = (p: Promotion) => money(p.amountTotal, p.currency);
 const typedName = (p: Promotion) => p.name.trim() || p.id;
 
-async function reread(call: Promise<unknown>, seen: Seen): Promise<void> {
+/** reread returns what was done. */
+async function reread<T>(call: Promise<unknown>, seen: Seen, done: T): Promise<T> {
   try {
     await call;
   } finally {
     await seen.now(); // what was refused may have been shown too late
   }
+  return done;
 }
 
 // From this sum on, in minor units, the person who starts a promotion types it.
@@ -107,7 +109,7 @@ export async function start(p: Promotion, seen: Seen): Promise<Question> {
     facts,
     typed: p.amountTotal >= typedFrom ? amount(p) : undefined,
     sum: true,
-    act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen),
+    act: () => reread(api.POST('/v1/promotions/{id}/start', at(p)), seen, t('start.done', { name: plain(p.name) })),
   };
 }
 
@@ -121,8 +123,7 @@ function ask(p: Promotion, seen: Seen): Question {
     consequences: [...(early ? [t('start.early', { name: plain(p.approvedBy), at: dated(early) })] : []), t('start.askEffect', { n: p.totalCount, amount: amount(p) })],
     act: async () => {
       if (early) await api.PATCH('/v1/promotions/{id}', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} }, body: { startsAt: null } });
-      await reread(api.POST('/v1/promotions/{id}/ask-approval', at(p)), seen);
-      return t('start.asked');
+      return reread(api.POST('/v1/promotions/{id}/ask-approval', at(p)), seen, t('start.asked'));
     },
   };
 }
@@ -158,14 +159,14 @@ const pause = (p: Promotion, seen: Seen): Question => ({
   button: t('pause.button'),
   consequences: [t('pause.effect'), t('pause.waiting', { n: undecided(p) })],
   field: { label: t('campaign.why'), hint: t('campaign.whyHint'), required: false },
-  act: (reason) => reread(api.POST('/v1/promotions/{id}/pause', { ...at(p), body: reason ? { reason } : {} }), seen),
+  act: (reason) => reread(api.POST('/v1/promotions/{id}/pause', { ...at(p), body: reason ? { reason } : {} }), seen, t('pause.done', { name: plain(p.name) })),
 });
 
 const resume = (p: Promotion, seen: Seen): Question => ({
   title: t('resume.title', { name: p.name }),
   button: t('resume.button'),
   consequences: [t('resume.effect', { n: undecided(p) })],
-  act: () => reread(api.POST('/v1/promotions/{id}/resume', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/resume', at(p)), seen, t('resume.done', { name: plain(p.name) })),
 });
 
 const cancel = (p: Promotion, seen: Seen): Question => ({
@@ -174,14 +175,14 @@ const cancel = (p: Promotion, seen: Seen): Question => ({
   danger: true,
   typed: typedName(p),
   consequences: [t('cancel.effect', { n: undecided(p) }), t('cancel.lookup')],
-  act: () => reread(api.POST('/v1/promotions/{id}/cancel', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/cancel', at(p)), seen, t('cancel.done', { name: plain(p.name) })),
 });
 
 const close = (p: Promotion, seen: Seen): Question => ({
   title: t('close.title', { name: p.name }),
   button: t('close.button'),
   consequences: [t('close.effect')],
-  act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen),
+  act: () => reread(api.POST('/v1/promotions/{id}/close', at(p)), seen, t('close.done', { name: plain(p.name) })),
 });
 
 export function approve(p: Promotion, seen: Seen, before: string[]): Question {
@@ -192,7 +193,10 @@ export function approve(p: Promotion, seen: Seen, before: string[]): Question {
     button: t('approve.button'),
     consequences: [starts, t('approve.effect', { n: p.totalCount, amount: amount(p) })],
     facts: before.length ? [{ label: t('campaign.paidBefore'), text: before.join('\n') }] : [],
-    act: () => approveSeen(() => api.POST('/v1/promotions/{id}/approve', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} } }), seen),
+    act: async () => {
+      await approveSeen(() => api.POST('/v1/promotions/{id}/approve', { params: { path: { id: p.id }, header: tag ? { 'If-Match': tag } : {} } }), seen);
+      return t('approve.done', { name: plain(p.name) });
+    },
   };
 }
 
@@ -202,7 +206,7 @@ export const reject = (p: Promotion, seen: Seen): Question => ({
   danger: true,
   consequences: [t('reject.effect')],
   field: { label: t('col.reason'), required: true },
-  act: (reason) => reread(api.POST('/v1/promotions/{id}/reject', { ...at(p), body: { reason } }), seen),
+  act: (reason) => reread(api.POST('/v1/promotions/{id}/reject', { ...at(p), body: { reason } }), seen, t('reject.done', { name: plain(p.name) })),
 });
 
 const rate = (p: Promotion, seen: Seen): Question => ({
@@ -212,8 +216,7 @@ const rate = (p: Promotion, seen: Seen): Question => ({
   field: { label: t('field.rate'), hint: capital(t('hint.rate')), required: false, value: p.ratePerSecond ? String(p.ratePerSecond) : '' },
   act: async (text) => {
     const n = whole(text, t('field.rate')) ?? null;
-    await reread(api.PATCH('/v1/promotions/{id}', { ...at(p), body: { ratePerSecond: n } }), seen);
-    return n === null ? t('rate.none') : t('rate.set', { n });
+    return reread(api.PATCH('/v1/promotions/{id}', { ...at(p), body: { ratePerSecond: n } }), seen, n === null ? t('rate.none') : t('rate.set', { n }));
   },
 });
 

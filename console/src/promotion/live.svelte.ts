@@ -20,10 +20,13 @@ const window = 10; // seconds of which the speed is told
 
 export class Live {
   #samples = $state.raw<Sample[]>([]);
+  #status = '';
+  #since = 0; // the status
 
   /** add notes the counts of now, at most once per second; after the end, only those that it brought. */
   add(p: Promotion, now = Date.now() / 1000): void {
     const { succeeded, failed } = p.counts;
+    if (p.status !== this.#status) [this.#status, this.#since] = [p.status, now];
     const last = this.#samples.at(-1);
     if (last && now - last.at < 0.9) return;
     if (p.finishedAt && (!last || (last.succeeded === succeeded && last.failed === failed))) return;
@@ -38,7 +41,7 @@ export class Live {
   /** perSecond is how many payouts were settled per second lately; undefined while nobody knows. */
   get perSecond(): number | undefined {
     const last = this.#samples.at(-1);
-    const first = this.#samples.find((s) => s.at >= (last?.at ?? 0) - window);
+    const first = this.#samples.find((s) => s.at >= Math.max(this.#since, (last?.at ?? 0) - window));
     if (!first || !last || first === last) return undefined;
     const { succeeded, failed } = between(first, last);
     return succeeded + failed;

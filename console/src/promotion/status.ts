@@ -7,7 +7,7 @@ import { clock } from '../lib/clock.svelte';
 export function statusOf(p: Pick<Promotion, 'status' | 'startsAt' | 'awaitingApproval' | 'approvalAsked' | 'approvedBy' | 'rejectedBy'>): string {
   if (p.status !== 'DRAFT') return p.status;
   if (p.rejectedBy) return 'DECLINED';
-  if (p.awaitingApproval && (p.startsAt || p.approvalAsked)) return 'AWAITING';
+  if (p.awaitingApproval) return p.startsAt || p.approvalAsked ? 'AWAITING' : 'DRAFT';
   if (p.startsAt) return 'SCHEDULED';
   return p.approvedBy ? 'APPROVED' : 'DRAFT';
 }

@@ -196,10 +196,10 @@ export class TargetFile {
     if (!signal.aborted) this.#corrected = corrected;
   }
 
-  /** refusedFile has the refused lines that are shown, to be corrected elsewhere; an upload ignores its column error. */
+  /** refusedFile has the refused lines that are shown, to be corrected elsewhere; the column of what is wrong is not chosen again. */
   refusedFile(): Blob {
     const rows = this.refused.map((l) => [...(this.fixes[l.line] ?? l.cells ?? []).map(guarded), translated('line', l.code) ?? l.detail ?? '']);
-    return new Blob(['\ufeff', csv([[...(this.found?.header ?? []), 'error'], ...rows])], { type: 'text/csv' });
+    return new Blob(['\ufeff', csv([[...(this.found?.header ?? []), t('campaign.whatIsWrong')], ...rows])], { type: 'text/csv' });
   }
 
   /** send adds the targets to a promotion, and returns how many, and their sum. Sent again, it adds only what did not arrive. */
