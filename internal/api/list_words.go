@@ -9,7 +9,7 @@ import (
 	"github.com/largesse/largesse/internal/reward"
 )
 
-// ListWords says for whom a list is written as CSV.
+// ListWords are the words and times of a list as CSV.
 type ListWords struct {
 	Language string `query:"language" enum:"en,ko" default:"en" doc:"Of CSV: en has the codes and times of the API, ko what people read"`
 	Zone     string `query:"zone" maxLength:"100" doc:"Of the times in another language than en; absent: UTC" example:"Asia/Seoul"`
