@@ -228,12 +228,12 @@ func TestUploadTargets(t *testing.T) {
 			got <- seen{r.RequestURI, r.Header.Get("Content-Type")}
 			_, _ = io.WriteString(w, `{"columns":{"targetId":"No"},"lines":[{"line":2,"accepted":true,"cells":["7"]}],"alreadyPaid":[{"promotionId":"6","name":"Fall","count":3}]}`)
 		})
-		o := client.UploadOptions{Format: client.XLSX, Columns: "targetId=No", Sheet: "A b", MajorUnits: true}
+		o := client.UploadOptions{Format: client.XLSX, Columns: "targetId=No", Sheet: "A b", MajorUnits: true, FileName: "a&b.xlsx"}
 		fixture.Must(c.UploadTargets(ctx, "7", strings.NewReader("x"), o))(t)
 		const workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-		fixture.Equal(t, seen{"/v1/promotions/7/targets?amounts=major&columns=targetId%3DNo&sheet=A+b", workbook}, <-got)
+		fixture.Equal(t, seen{"/v1/promotions/7/targets?amounts=major&columns=targetId%3DNo&fileName=a%26b.xlsx&sheet=A+b", workbook}, <-got)
 		check := fixture.Must(c.CheckTargets(ctx, strings.NewReader("x"), client.CheckOptions{
-			UploadOptions: client.UploadOptions{Encoding: "cp949"}, Type: "VOUCHER", Currency: "EUR", Amount: 5, VoucherCode: "V",
+			UploadOptions: client.UploadOptions{Encoding: "cp949", FileName: "a.csv"}, Type: "VOUCHER", Currency: "EUR", Amount: 5, VoucherCode: "V",
 		}))(t)
 		fixture.Equal(t, seen{"/v1/targets/check?amount=5&currency=EUR&encoding=cp949&type=VOUCHER&voucherCode=V", "text/csv"}, <-got)
 		fixture.Equal(t, client.TargetsCheck{

@@ -71,12 +71,13 @@ type ReportPeak struct {
 
 // ReportAction is what somebody did, or what Largesse did by itself.
 type ReportAction struct {
-	At      time.Time      `json:"at"`
-	Actor   string         `json:"actor" doc:"Empty: Largesse, or not recorded"`
-	Action  string         `json:"action" doc:"Operation ID; complete-promotion; settle-promotion: nothing is open after a cancellation" example:"start-promotion"`
-	Reason  string         `json:"reason,omitempty" doc:"In their words"`
-	Count   *int64         `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
-	Changes map[string]any `json:"changes,omitempty" doc:"Of change-promotion: the fields and their new values, null if removed"`
+	At       time.Time      `json:"at"`
+	Actor    string         `json:"actor" doc:"Empty: Largesse, or not recorded"`
+	Action   string         `json:"action" doc:"Operation ID; complete-promotion; settle-promotion: nothing is open after a cancellation" example:"start-promotion"`
+	Reason   string         `json:"reason,omitempty" doc:"In their words"`
+	FileName string         `json:"fileName,omitempty" doc:"Of upload-targets"`
+	Count    *int64         `json:"count,omitempty" doc:"Of coupons: issued within a minute, or named to cancel"`
+	Changes  map[string]any `json:"changes,omitempty" doc:"Of change-promotion: the fields and their new values, null if removed"`
 }
 
 // TemplateReport is what a coupon template did.

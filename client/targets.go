@@ -38,6 +38,7 @@ var mediaTypes = map[Format]string{
 type Upload struct {
 	ID         string     `json:"id"`
 	State      string     `json:"state" enum:"RUNNING,COMPLETED,INTERRUPTED"`
+	FileName   string     `json:"fileName,omitempty"`
 	CreatedBy  string     `json:"createdBy,omitempty"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
@@ -73,6 +74,7 @@ type UploadOptions struct {
 	Columns  string
 	Encoding string // of CSV: utf-8, utf-16le, utf-16be or cp949; empty: detected
 	Sheet    string // of XLSX; empty: the first one
+	FileName string // shown in the list of uploads; up to 200 characters; CheckTargets ignores it
 }
 
 // query returns the query parameters that describe the file.
@@ -203,6 +205,9 @@ func (c *Client) UploadTargets(ctx context.Context, promotion string, file io.Re
 	}
 	if o.DryRun {
 		r.query.Set("dryRun", "true")
+	}
+	if o.FileName != "" {
+		r.query.Set("fileName", o.FileName)
 	}
 	out, err := call[UploadResult](ctx, c, r)
 	for _, url := range []*string{&out.ReportURL, &out.RefusedURL} {

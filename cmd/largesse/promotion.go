@@ -412,15 +412,15 @@ func (c *cli) promotionUploadsCommand() *cobra.Command {
 		Short:   "List the uploads of a promotion, newest first",
 		Example: inBothForms("promotion uploads 12345"),
 	}, listing[client.Upload]{
-		header: []string{"ID", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
+		header: []string{"ID", "FILE", "BY", "AT", "STATE", "BYTES", "ACCEPTED", "DUPLICATES", "CONFLICTS", "REJECTED", "AMOUNT"},
 		row: func(u client.Upload) []string {
 			return []string{
-				u.ID, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
+				u.ID, u.FileName, u.CreatedBy, moment(&u.CreatedAt), u.State, number(u.Bytes), number(u.Accepted), number(u.Duplicates),
 				number(u.Conflicts), number(u.Rejected), money(u.Amount, u.Currency),
 			}
 		},
 		empty: "no file was uploaded to this promotion",
-		cuts:  []string{"BY"},
+		cuts:  []string{"FILE", "BY"},
 	}, func(ctx context.Context, cl *client.Client, args []string) iter.Seq2[client.Upload, error] {
 		return cl.Uploads(ctx, args[0])
 	})

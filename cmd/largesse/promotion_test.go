@@ -101,7 +101,7 @@ func TestPromotionCreateInMajorUnits(t *testing.T) {
 	t.Parallel()
 	file := writeTargets(t, "targets.csv", targetsCSV)
 	env, asked := fakeServer(t, map[string]answer{
-		"POST /v1/promotions": {201, draftJSON}, "POST /v1/promotions/7/targets?amounts=major": {body: `{"accepted":2}`}, "GET /v1/promotions/7": {body: draftJSON},
+		"POST /v1/promotions": {201, draftJSON}, "POST /v1/promotions/7/targets?amounts=major&fileName=targets.csv": {body: `{"accepted":2}`}, "GET /v1/promotions/7": {body: draftJSON},
 	})
 	create := []string{"promotion", "create", "--name", "Spring", "--type", "point", "--file", file}
 	r := largesseRun(t.Context(), "", env, append(create, "--currency", "EUR", "--amounts", "major", "--amount", "10.5", "--max-amount", "1000.00")...)
@@ -122,7 +122,7 @@ func TestPromotionCreateInMajorUnits(t *testing.T) {
 	}
 	want := []string{
 		`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1050,"currency":"EUR","maxAmount":100000}`,
-		"POST /v1/promotions/7/targets?amounts=major " + strings.TrimSpace(targetsCSV), "GET /v1/promotions/7",
+		"POST /v1/promotions/7/targets?amounts=major&fileName=targets.csv " + strings.TrimSpace(targetsCSV), "GET /v1/promotions/7",
 	}
 	fixture.Equal(t, want, asked())
 }
@@ -281,10 +281,10 @@ func TestPromotionCreate(t *testing.T) {
 	file := writeTargets(t, "targets.csv", targetsCSV)
 	answers := func() map[string]answer {
 		return map[string]answer{
-			"POST /v1/promotions":           {201, draftJSON},
-			"POST /v1/promotions/7/targets": {body: uploadResult},
-			"POST /v1/promotions/7/start":   {202, runningJSON},
-			"GET /v1/promotions/7":          {body: runningJSON},
+			"POST /v1/promotions":                                {201, draftJSON},
+			"POST /v1/promotions/7/targets?fileName=targets.csv": {body: uploadResult},
+			"POST /v1/promotions/7/start":                        {202, runningJSON},
+			"GET /v1/promotions/7":                               {body: runningJSON},
 		}
 	}
 
@@ -338,7 +338,7 @@ func TestPromotionCreate(t *testing.T) {
 		}
 		once := []string{
 			`POST /v1/promotions {"name":"Spring","type":"POINT","amount":1000}`,
-			"POST /v1/promotions/7/targets " + strings.TrimSpace(targetsCSV), "POST /v1/promotions/7/start", "GET /v1/promotions/7",
+			"POST /v1/promotions/7/targets?fileName=targets.csv " + strings.TrimSpace(targetsCSV), "POST /v1/promotions/7/start", "GET /v1/promotions/7",
 		}
 		fixture.Equal(t, append(once, once...), asked())
 	})
@@ -359,7 +359,7 @@ func TestPromotionCreate(t *testing.T) {
 
 	t.Run("PromisesNothingOfAFileThatIsWrong", func(t *testing.T) {
 		t.Parallel()
-		env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets": {422, `{"code":"NO_HEADER","detail":"no header"}`}})
+		env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets?fileName=targets.csv": {422, `{"code":"NO_HEADER","detail":"no header"}`}})
 		r := largesseRun(t.Context(), "", env, "promotion", "upload", "7", file)
 		if r != (result{exitFailed, "", "largesse: no header (NO_HEADER)\n"}) {
 			t.Errorf("%+v", r)
@@ -369,8 +369,8 @@ func TestPromotionCreate(t *testing.T) {
 	t.Run("SaysHowToGoOnAfterAFailure", func(t *testing.T) {
 		t.Parallel()
 		for uri, want := range map[string]string{
-			"POST /v1/promotions/7/targets": "promotion 7 is created, but its upload failed: sorry (UNAVAILABLE); you can safely upload the same file again; continue with: largesse promotion upload 7 " + file,
-			"POST /v1/promotions/7/start":   "promotion 7 is created, but did not start: sorry (UNAVAILABLE); continue with: largesse promotion start 7",
+			"POST /v1/promotions/7/targets?fileName=targets.csv": "promotion 7 is created, but its upload failed: sorry (UNAVAILABLE); you can safely upload the same file again; continue with: largesse promotion upload 7 " + file,
+			"POST /v1/promotions/7/start":                        "promotion 7 is created, but did not start: sorry (UNAVAILABLE); continue with: largesse promotion start 7",
 		} {
 			a := answers()
 			a[uri] = answer{503, `{"code":"UNAVAILABLE","detail":"sorry"}`}
@@ -395,6 +395,7 @@ func TestPromotionUpload(t *testing.T) {
 		stdin            string
 		wantType         string
 		wantDry          bool
+		unnamed          bool
 	}{
 		{name: "CSV", file: "t.csv", text: targetsCSV, wantType: "text/csv"},
 		{name: "NDJSON", file: "t.ndjson", text: targetsCSV, wantType: "application/x-ndjson"},
@@ -405,7 +406,8 @@ func TestPromotionUpload(t *testing.T) {
 		{name: "Workbook", file: "t.XLSX", text: targetsCSV, wantType: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"},
 		{name: "FormatByFlag", file: "t.txt", text: targetsCSV, args: []string{"--format", "ndjson"}, wantType: "application/x-ndjson"},
 		{name: "DryRun", file: "t.csv", text: targetsCSV, args: []string{"--dry-run"}, wantType: "text/csv", wantDry: true},
-		{name: "Stdin", file: "-", stdin: targetsCSV, wantType: "text/csv"},
+		{name: "NameThatIsRefused", file: "a\u202eb.csv", text: targetsCSV, wantType: "text/csv", unnamed: true},
+		{name: "Stdin", file: "-", stdin: targetsCSV, wantType: "text/csv", unnamed: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -419,6 +421,9 @@ func TestPromotionUpload(t *testing.T) {
 					}
 				}
 				text, _ := io.ReadAll(body)
+				if name := r.URL.Query().Get("fileName"); name != tc.file && !tc.unnamed || name != "" && tc.unnamed {
+					t.Errorf("the file is called %q", name)
+				}
 				if string(text) != targetsCSV || r.Header.Get("Content-Type") != tc.wantType || (r.URL.Query().Get("dryRun") == "true") != tc.wantDry {
 					t.Errorf("got %q as %s from %s", text, r.Header.Get("Content-Type"), r.RequestURI)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/largesse/largesse/client"
+	"github.com/largesse/largesse/internal/reward"
 	"github.com/largesse/largesse/internal/sheet"
 )
 
@@ -124,7 +125,7 @@ func (o *fileOptions) flags(cmd *cobra.Command, amounts string) {
 
 // of returns the options for a file.
 func (o *fileOptions) of(f *targetFile) client.UploadOptions {
-	return client.UploadOptions{Format: f.format, Gzip: f.gzip, MajorUnits: o.major, Columns: o.columns, Encoding: o.encoding, Sheet: o.sheet}
+	return client.UploadOptions{Format: f.format, Gzip: f.gzip, MajorUnits: o.major, Columns: o.columns, Encoding: o.encoding, Sheet: o.sheet, FileName: f.name}
 }
 
 type inputFile struct {
@@ -154,6 +155,7 @@ func (c *cli) openInput(path string) (inputFile, error) {
 
 type targetFile struct {
 	inputFile
+	name   string // empty: stdin, or none that the server takes
 	format client.Format
 	gzip   bool
 }
@@ -168,6 +170,9 @@ var formatOfName = map[string]client.Format{
 // file decides it.
 func (c *cli) openTargets(path, format string) (*targetFile, error) {
 	f := &targetFile{}
+	if base := filepath.Base(path); path != "-" && reward.CheckFileName(base) == nil {
+		f.name = base
+	}
 	name := strings.ToLower(filepath.Base(path))
 	name, f.gzip = strings.CutSuffix(name, ".gz")
 	f.format = client.Format(strings.ToLower(format))

@@ -34,7 +34,7 @@ func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 		{`{"accepted":0,"duplicates":5}`, []string{"--start", "--strict"}, ""},
 	} {
 		env, asked := fakeServer(t, map[string]answer{
-			"POST /v1/promotions": {201, draftJSON}, "POST /v1/promotions/7/targets": {body: tt.result},
+			"POST /v1/promotions": {201, draftJSON}, "POST /v1/promotions/7/targets?fileName=targets.csv": {body: tt.result},
 			"POST /v1/promotions/7/start": {202, runningJSON}, "GET /v1/promotions/7": {body: runningJSON},
 		})
 		r := largesseRun(t.Context(), "", env, append([]string{"promotion", "create", "--name", "S", "--type", "point", "--amount", "5", "--file", file}, tt.flags...)...)
@@ -45,7 +45,7 @@ func TestAWholeFileRejectedStartsNothing(t *testing.T) {
 		case tt.want != "" && (r.code != exitFailed || started || !strings.Contains(r.stderr, tt.want) || r.stdout == ""):
 			t.Errorf("%s %v: started %t: %+v", tt.result, tt.flags, started, r)
 		}
-		env, _ = fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets": {body: tt.result}})
+		env, _ = fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets?fileName=targets.csv": {body: tt.result}})
 		flags := slices.DeleteFunc(tt.flags, func(f string) bool { return f == "--start" })
 		r = largesseRun(t.Context(), "", env, append([]string{"promotion", "upload", "7", file}, flags...)...)
 		want := strings.TrimPrefix(tt.want, "not started: ")

@@ -186,7 +186,7 @@ func TestWatchOnATerminal(t *testing.T) {
 
 func TestUploadOnATerminal(t *testing.T) {
 	t.Parallel()
-	env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets": {body: `{"accepted":2,"amount":300}`}})
+	env, _ := fakeServer(t, map[string]answer{"POST /v1/promotions/7/targets?fileName=targets.csv": {body: `{"accepted":2,"amount":300}`}})
 	file := writeTargets(t, "targets.csv", "targetId\n1\n2\n")
 	code, seen := onTerminal(t, t.Context(), 80, 24, env, "promotion", "upload", "7", file)
 	if code != exitDone || !strings.Contains(seen, "uploading ") || !strings.HasSuffix(seen, "2 accepted (amount 300), 0 duplicates, 0 conflicts, 0 rejected\n") {

@@ -157,7 +157,7 @@ func paidBefore(p campaign.PaidBefore) client.AlreadyPaid {
 
 func uploadOf(u store.Upload, currency string) client.Upload {
 	out := client.Upload{
-		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: timeOf(u.FinishedAt),
+		ID: strconv.FormatInt(u.ID, 10), State: "INTERRUPTED", FileName: u.FileName, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt.UTC(), FinishedAt: timeOf(u.FinishedAt),
 		Bytes: u.Bytes, Accepted: u.Accepted, Duplicates: u.Duplicates, Conflicts: u.Conflicts, Rejected: u.Rejected, Amount: int64(u.Amount), Currency: currency,
 		ReportURL: reportURL(u.PromotionID, u.ID), RefusedURL: refusedURL(u.PromotionID, u.ID),
 	}

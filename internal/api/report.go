@@ -392,6 +392,7 @@ func actionFor(l store.AuditLine) client.ReportAction {
 		return out
 	}
 	out.Reason, _ = said["reason"].(string)
+	out.FileName, _ = said["fileName"].(string)
 	if n, ok := said["count"].(json.Number); ok {
 		if count, err := n.Int64(); err == nil {
 			out.Count = &count
@@ -534,7 +535,7 @@ func promotionLines(r *client.PromotionReport, w *words) (currency, unit string,
 
 func actionLines(actions []client.ReportAction, w *words, currency string) []line {
 	return mapped(actions, func(a client.ReportAction) line {
-		parts := []string{a.Actor, w.code("audit", a.Action), a.Reason, w.changes(a.Changes, currency)}
+		parts := []string{a.Actor, w.code("audit", a.Action), a.Reason, a.FileName, w.changes(a.Changes, currency)}
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 		return line{section: w.say("actions"), item: w.moment(a.At), count: a.Count, detail: strings.Join(parts, ": ")}
 	})

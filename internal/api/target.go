@@ -99,10 +99,14 @@ func (a *API) addTargets() {
 		description: "A repeat finds only duplicates. CSV has a header with targetId and any of userId, amount and voucherCode, or columns says which column is which; " +
 			"commas, semicolons or tabs are between cells. NDJSON has an object with these names per line. A file that begins with { is NDJSON, and an .xlsx file is one, unless the type says otherwise: " +
 			"text/csv, text/tab-separated-values, application/x-ndjson or that of .xlsx. Valid lines are accepted, others reported.",
-		parameters: append([]*huma.Param{text("id", "path", true, "Promotion ID", str), text("dryRun", "query", false, "", boolean)}, file...),
-		body:       body,
-		responses:  responses(client.UploadResult{}, "UploadResult"),
-		errors:     append([]string{reward.CodeNotFound, campaign.CodeUploadInterrupted, reward.CodeArchived}, refusedFiles...),
+		parameters: append([]*huma.Param{
+			text("id", "path", true, "Promotion ID", str), text("dryRun", "query", false, "", boolean),
+			text("fileName", "query", false, "Shown in the list of uploads, without control characters; a dry run only checks it",
+				&huma.Schema{Type: huma.TypeString, MinLength: new(1), MaxLength: new(reward.FileNameMax)}),
+		}, file...),
+		body:      body,
+		responses: responses(client.UploadResult{}, "UploadResult"),
+		errors:    append([]string{reward.CodeNotFound, campaign.CodeUploadInterrupted, reward.CodeArchived}, refusedFiles...),
 	}, a.uploadTargets)
 	a.handle(operation{
 		id: "get-upload-report", method: http.MethodGet, path: "/v1/promotions/{id}/uploads/{uploadId}/report", tag: "targets", roles: readers,
@@ -149,8 +153,12 @@ func (a *API) uploadTargets(w http.ResponseWriter, r *http.Request) {
 		err = upload()
 	} else {
 		detail := ""
-		if skip := r.URL.Query().Get("skip"); skip != "" {
-			detail = fmt.Sprintf(`{"skip":%q}`, skip)
+		if skip := r.URL.Query().Get("skip"); cmd.FileName != "" || skip != "" {
+			text, _ := json.Marshal(struct { // texts have no reason to fail
+				FileName string `json:"fileName,omitempty"`
+				Skip     string `json:"skip,omitempty"`
+			}{cmd.FileName, skip})
+			detail = string(text)
 		}
 		err = a.audited(ctx, "upload-targets", detail, http.StatusOK, upload)
 	}
@@ -182,12 +190,20 @@ func (a *API) uploadCommand(w http.ResponseWriter, r *http.Request) (campaign.Up
 		return cmd, err
 	}
 	q := r.URL.Query()
-	if err := onlyQuery(q, append(fileQuery, "dryRun")...); err != nil {
+	if err := onlyQuery(q, append(fileQuery, "dryRun", "fileName")...); err != nil {
 		return cmd, err
 	}
 	dry, err := eitherOf(q, "dryRun", "false", "true")
 	if err != nil {
 		return cmd, err
+	}
+	if cmd.FileName, err = onceOf(q, "fileName"); err != nil {
+		return cmd, err
+	}
+	if q.Has("fileName") {
+		if err := reward.CheckFileName(cmd.FileName); err != nil {
+			return cmd, web.Invalid("fileName", err.Error())
+		}
 	}
 	cmd.PromotionID, cmd.By, cmd.DryRun = id, actor(r.Context()), dry == "true"
 	cmd.File, cmd.Body, err = a.targetFile(w, r)

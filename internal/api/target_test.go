@@ -147,6 +147,46 @@ func TestUploadTargets(t *testing.T) {
 		}
 	})
 
+	t.Run("NamesOfFiles", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		promotion := "/v1/promotions/" + b.create(t, `{"name":"x","type":"POINT","amount":5}`)
+		path := promotion + "/targets?fileName="
+		for _, wrong := range []string{"", strings.Repeat("가", 201), "a\nb.csv", "a\x1bb.csv", "a\u202evsc.exe", "a\xffb.csv"} {
+			for _, dry := range []string{"", "&dryRun=true"} {
+				p := b.upload(t, path+url.QueryEscape(wrong)+dry, "targetId\n1\n").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")
+				if errs := p.Errors; len(errs) != 1 || errs[0].Field != "fileName" {
+					t.Errorf("%q: %v", wrong, errs)
+				}
+			}
+		}
+		b.upload(t, path+"a&fileName=b", "targetId\n1\n").wantProblem(t, http.StatusBadRequest, "MALFORMED")
+		if r := b.upload(t, path+"a.csv&dryRun=true", "targetId\n1\n").result(t); r.Accepted != 1 {
+			t.Errorf("a dry run: %+v", r)
+		}
+		if rows, uploads := b.saved(t, strings.TrimPrefix(promotion, "/v1/promotions/")); len(rows) != 0 || len(uploads) != 0 {
+			t.Errorf("refused uploads and a dry run left %d rows, %d uploads", len(rows), len(uploads))
+		}
+
+		names := []string{"11월 \"명단\" <1>&2.xlsx", strings.Repeat("가", 200)}
+		for _, name := range names {
+			b.upload(t, path+url.QueryEscape(name), "targetId\n1\n").result(t)
+		}
+		b.upload(t, promotion+"/targets", "targetId\n1\n").result(t)
+		var got []any
+		for _, item := range b.json(t, "GET", promotion+"/uploads", "").object(t)["items"].([]any) {
+			got = append(got, item.(map[string]any)["fileName"])
+		}
+		fixture.Equal(t, []any{nil, names[1], names[0]}, got) // the newest is first
+		var told []any
+		for _, action := range b.json(t, "GET", promotion+"/report", "").object(t)["actions"].([]any) {
+			if action := action.(map[string]any); action["action"] == "upload-targets" {
+				told = append(told, action["fileName"])
+			}
+		}
+		fixture.Equal(t, []any{names[0], names[1], nil}, told)
+	})
+
 	t.Run("NDJSONInGzip", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)

@@ -89,6 +89,7 @@ type UploadCommand struct {
 	Body        io.Reader // decompressed
 	File        File
 	By          string // who sends it
+	FileName    string // by reward.CheckFileName; may be empty
 	// DryRun checks and totals the file without saving anything.
 	DryRun bool
 }
@@ -123,7 +124,7 @@ func (u *Uploads) Upload(ctx context.Context, cmd UploadCommand) (UploadResult, 
 	if cmd.DryRun {
 		return u.dryRun(ctx, reader, view)
 	}
-	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, by: cmd.By, body: counted, tally: newTally(view)}
+	up := &upload{cfg: u.cfg, log: u.log, promotion: view.Promotion, by: cmd.By, name: cmd.FileName, body: counted, tally: newTally(view)}
 	err = pump(ctx, reader, up.save)
 	up.row.Header = reader.shownHeader()
 	up.close(ctx, err)
@@ -272,6 +273,7 @@ type upload struct {
 	log       obs.Log
 	promotion reward.Promotion // as of the beginning
 	by        string           // who sends it
+	name      string           // of the file
 	body      *countedReader
 	row       store.Upload
 	stored    int          // lines in the report
@@ -289,7 +291,7 @@ func (u *upload) open(ctx context.Context) error {
 		return fmt.Errorf("open an upload: %w", err)
 	}
 	row := store.Upload{
-		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL), CreatedBy: u.by,
+		ID: u.cfg.IDs.Next(), PromotionID: u.promotion.ID, CreatedAt: now, LeasedUntil: now.Add(uploadLeaseTTL), CreatedBy: u.by, FileName: u.name,
 	}
 	if err := u.cfg.Rows.UploadOpen(ctx, row); err != nil {
 		return fmt.Errorf("open an upload: %w", err)

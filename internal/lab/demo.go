@@ -358,7 +358,7 @@ func (d *demoRun) uploadPoints(ctx context.Context) (*campaign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the campaign of points: %w", err)
 	}
-	res, err := d.client.UploadTargets(ctx, p.ID, file, client.UploadOptions{})
+	res, err := d.client.UploadTargets(ctx, p.ID, file, client.UploadOptions{FileName: filepath.Base(path)})
 	if err != nil {
 		return nil, fmt.Errorf("upload the targets: %w", err)
 	}

@@ -111,6 +111,17 @@ func CopyName(name string) string {
 	return string(text[:min(len(text), PromotionNameMax-len(suffix))]) + suffix
 }
 
+// FileNameMax limits the name of a file of targets, in characters.
+const FileNameMax = 200
+
+// CheckFileName returns what is wrong with the name of a file of targets, or nil.
+func CheckFileName(s string) error {
+	if n := utf8.RuneCountInString(s); n == 0 || n > FileNameMax {
+		return fmt.Errorf("must have 1 to %d characters, not %d", FileNameMax, n)
+	}
+	return CheckLabel(s)
+}
+
 // CheckLabel returns an error for a name, description or value of metadata that
 // people could misread: with a control character such as a line break or ESC, a
 // line separator, or a character that changes the direction of the text.

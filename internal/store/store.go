@@ -465,6 +465,7 @@ type Upload struct {
 	LeasedUntil time.Time
 	CreatedAt   time.Time
 	CreatedBy   string    // who sent it; "" means that nobody recorded it
+	FileName    string    // may be empty
 	FinishedAt  time.Time // zero while open
 	// Bytes is the length of the text that was read, and Interrupted reports whether it
 	// ended early. Both are stored by UploadClose.

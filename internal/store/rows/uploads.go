@@ -21,14 +21,17 @@ func (t *Tables) UploadOpen(ctx context.Context, u store.Upload) error {
 	if err := store.CheckText("uploader", u.CreatedBy); err != nil {
 		return err
 	}
+	if err := store.CheckText("file name", u.FileName); err != nil {
+		return err
+	}
 	var open bool
 	err := t.db.Write(ctx, "open an upload", func() []Statement {
 		open = false
 		return append([]Statement{
 			{
-				SQL: `INSERT INTO uploads (id, promotion_id, leased_until, created_at, created_by) VALUES ($1, $2, $3, $4, $5)
+				SQL: `INSERT INTO uploads (id, promotion_id, leased_until, created_at, created_by, file_name) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING`,
-				Args: []any{u.ID, int64(u.PromotionID), u.LeasedUntil, u.CreatedAt, u.CreatedBy},
+				Args: []any{u.ID, int64(u.PromotionID), u.LeasedUntil, u.CreatedAt, u.CreatedBy, u.FileName},
 			},
 			{
 				SQL:  `SELECT 1 FROM uploads WHERE id = $1 AND promotion_id = $2 AND created_at = $3 AND finished_at IS NULL`,
@@ -140,12 +143,12 @@ func (t *Tables) UploadAddErrors(ctx context.Context, id int64, errs []store.Lin
 	return err
 }
 
-const uploadColumns = `id, promotion_id, leased_until, created_at, created_by, finished_at, accepted, duplicates, conflicts, rejected,
+const uploadColumns = `id, promotion_id, leased_until, created_at, created_by, file_name, finished_at, accepted, duplicates, conflicts, rejected,
   amount, bytes, interrupted, header`
 
 func scanUpload(scan Scan, u *store.Upload, more ...any) error {
 	return scan(append([]any{
-		&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), &u.CreatedBy, (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
+		&u.ID, &u.PromotionID, (*at)(&u.LeasedUntil), (*at)(&u.CreatedAt), &u.CreatedBy, &u.FileName, (*at)(&u.FinishedAt), &u.Accepted, &u.Duplicates,
 		&u.Conflicts, &u.Rejected, &u.Amount, &u.Bytes, &u.Interrupted, (*storedCells)(&u.Header),
 	}, more...)...)
 }

@@ -522,7 +522,7 @@ func exerciseApprovals(t *testing.T, open Open) {
 		clock := must(b.Clock(b.ctx))(b)
 		uploads := make(map[int64]store.Upload)
 		for id, until := range map[int64]int{3: 3600, 5: -1, 8: 3600, 9: 3600} {
-			u := store.Upload{ID: id, PromotionID: 1, LeasedUntil: clock.Add(time.Duration(until) * time.Second).UTC().Truncate(time.Microsecond), CreatedAt: epoch, CreatedBy: hostile}
+			u := store.Upload{ID: id, PromotionID: 1, LeasedUntil: clock.Add(time.Duration(until) * time.Second).UTC().Truncate(time.Microsecond), CreatedAt: epoch, CreatedBy: hostile, FileName: hostile}
 			b.must(b.UploadOpen(b.ctx, u))
 			uploads[id] = u
 		}

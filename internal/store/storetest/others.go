@@ -86,7 +86,7 @@ func exerciseReads(t *testing.T, open Open) {
 func exerciseUploads(t *testing.T, open Open) {
 	run(t, open, "LiveFromOpenToClose", func(b *bundle) {
 		b.draft(1)
-		u := store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch}
+		u := store.Upload{ID: 7, PromotionID: 1, LeasedUntil: at(60), CreatedAt: epoch, FileName: hostile}
 		b.wantCode(b.UploadOpen(b.ctx, store.Upload{ID: 8, PromotionID: 9, LeasedUntil: at(60), CreatedAt: epoch}), reward.CodeNotFound)
 		b.must(b.UploadOpen(b.ctx, u))
 		b.must(b.UploadOpen(b.ctx, u)) // a repeat, as after a lost reply
