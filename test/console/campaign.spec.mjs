@@ -61,6 +61,11 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await expect(page.getByRole('region', { name: '예약됨' }).getByText(/2099.*독일 시간/)).toBeVisible();
   const { items: files } = await w.api('GET', `/v1/promotions/${id}/uploads`);
   expect(files.map((f) => [f.accepted, f.rejected]), 'a corrected line is no longer refused').toEqual(expect.arrayContaining([[2, 0], [17, 1]]));
+  await expect(page.getByRole('cell', { name: '명단.csv', exact: true })).toBeVisible();
+  const approver = await w.page({ key: w.keys.approver, width: 390, locale: 'ko-KR' });
+  await w.open(approver, `/#/approvals/${id}`);
+  await expect(approver.getByText('명단.csv', { exact: true })).toBeVisible();
+  await expect(approver.getByText('명단.csv (고친 줄)', { exact: true })).toBeVisible();
   await w.accessible(page, 'a scheduled campaign');
   await w.readable(page, 'a scheduled campaign');
 

@@ -32,7 +32,7 @@ function changes(set: Record<string, unknown>, before: string | undefined): stri
 
 /** happened words the actions of a report, with what somebody changed, or why they paused or rejected. */
 export const happened = (actions: Schemas['ReportAction'][], currency?: string): Happening[] =>
-  actions.map(({ at, actor, action, count, reason, changes: set }) => {
+  actions.map(({ at, actor, action, count, reason, fileName, changes: set }) => {
     const what = capital(named('audit', action)) + (count === undefined ? '' : ` (${number(count)})`);
-    return { at, what: actor ? t('happened.by', { what, name: plain(actor) }) : what, detail: plain(reason ?? (set ? changes(set, currency) : '')) };
+    return { at, what: actor ? t('happened.by', { what, name: plain(actor) }) : what, detail: plain(reason ?? fileName ?? (set ? changes(set, currency) : '')) };
   });

@@ -2,7 +2,7 @@
 // somebody has corrected.
 
 import { said, type Schemas } from '../lib/api';
-import { digitsOf } from '../lib/format';
+import { digitsOf, plain } from '../lib/format';
 import { t, translated } from '../lib/language.svelte';
 import { csv, guarded } from '../lib/save';
 import { upload } from '../lib/upload';
@@ -61,6 +61,10 @@ export class TargetFile {
 
   get #type(): string {
     return types[/[^.]*$/.exec(this.file.name.toLowerCase())?.[0] ?? ''] ?? 'text/csv';
+  }
+  /** #name is that of the file, as the server takes it, with room for a note. */
+  get #name(): string {
+    return [...plain(this.file.name.replaceAll('\n', ' '))].slice(0, 180).join('');
   }
   get isWorkbook(): boolean {
     return this.#type === types.xlsx;
@@ -211,11 +215,11 @@ export class TargetFile {
     try {
       const path = `v1/promotions/${encodeURIComponent(promotion)}/targets?`;
       const lines = this.correctedLines;
-      const added = await upload<Result>(path + parameters({ ...this.#shownQuery, skip: lines.join(',') }), this.file, this.#type, (n) => (this.share = n));
+      const added = await upload<Result>(path + parameters({ ...this.#shownQuery, skip: lines.join(','), fileName: this.#name }), this.file, this.#type, (n) => (this.share = n));
       if (!lines.length) return added;
       try {
         // Behind the others: where a corrected line has the number of another one, that one counts.
-        const more = await upload<Result>(path + parameters(this.#fixesQuery), this.#fixesFile(lines), 'text/csv', () => {});
+        const more = await upload<Result>(path + parameters({ ...this.#fixesQuery, fileName: t('upload.correctedOf', { name: this.#name }) }), this.#fixesFile(lines), 'text/csv', () => {});
         return { accepted: added.accepted + more.accepted, amount: added.amount + more.amount };
       } catch (err) {
         throw new Error(`${t('upload.fixesMissing', { n: lines.length })} ${said(err).text}`);
