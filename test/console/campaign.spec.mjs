@@ -65,7 +65,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   const approver = await w.page({ key: w.keys.approver, width: 390, locale: 'ko-KR' });
   await w.open(approver, `/#/approvals/${id}`);
   await expect(approver.getByText('명단.csv', { exact: true })).toBeVisible();
-  await expect(approver.getByText('명단.csv (고친 줄)', { exact: true })).toBeVisible();
+  await expect(approver.getByText('명단.csv (수정한 줄)', { exact: true })).toBeVisible();
   await w.accessible(page, 'a scheduled campaign');
   await w.readable(page, 'a scheduled campaign');
 
