@@ -42,7 +42,7 @@ test('a campaign from an Excel file of Korea on a phone, scheduled, paused, resu
   await expect(page.getByText('19명, 모두 35,000원', { exact: true })).toBeVisible();
   await expect(page.getByText('2줄을 수정했습니다')).toBeVisible();
   const [file] = await Promise.all([page.waitForEvent('download'), button(page, '거부된 줄 내려받기').click()]);
-  expect(readFileSync(await file.path(), 'utf8')).toMatch(/^\ufeff고객번호,이름,적립금,error\r\n,박민수,"2,000",/);
+  expect(readFileSync(await file.path(), 'utf8')).toMatch(/^\ufeff고객번호,이름,적립금,틀린 이유\r\n,박민수,"2,000",/);
   await w.accessible(page, 'a file with wrong lines');
   await w.fits(page, 'a file with wrong lines');
   await w.readable(page, 'a file with wrong lines');

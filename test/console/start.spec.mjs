@@ -127,7 +127,7 @@ test('five complaints are answered from the search box', async ({ w }) => {
   await expect(message.getByText(new RegExp(`of “${name}” was used on .*cannot be used again`))).toBeVisible();
   await w.accessible(page, 'an answer');
   await message.getByRole('button', { name: '한국어' }).click();
-  await expect(message.getByText(new RegExp(`“${name}” 쿠폰.*이미 사용되어`))).toBeVisible();
+  await expect(message.getByText(new RegExp(`“${name}” 행사의 쿠폰.*이미 사용되어`))).toBeVisible();
   await heading(page, 'Customer till'); // the page itself stays as it was
   await button(message, 'Copy the text').click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toContain('이미 사용되어');
