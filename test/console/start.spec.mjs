@@ -172,7 +172,7 @@ test('what may already be paid is red', async ({ w }) => {
   const page = await w.page({ key: w.keys.viewer, width: 390 });
   const { userId } = (await w.api('GET', '/v1/payouts?limit=1')).items[0];
   await w.open(page, `/#/people/${encodeURIComponent(userId)}`);
-  await expect(page.getByText('May already be paid: do not pay by hand.')).toHaveClass(/text-danger/);
+  await expect(page.getByText('May already be paid: do not pay by hand.').first()).toHaveClass(/text-danger/);
   await w.accessible(page, 'an unclear payout');
   await w.fits(page, 'an unclear payout');
 });

@@ -94,9 +94,9 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
     case 'UNKNOWN':
       return verdict(undefined, t('person.unclear', unpaid), t('tell.unclear', about));
   }
-  const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
+  const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN');
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', unpaid), pauser(p), pauseReason(p)), lost ? `${t('tell.paused', about)} ${t('tell.mayBeThere')}` : t('tell.paused', about));
   if (lost) return verdict(undefined, t('person.lost', unpaid), t('tell.unclear', about));
-  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', unpaid), pauser(p), pauseReason(p)), p.mayBePaid ? t('tell.unclear', about) : t('tell.paused', about));
   if (p.state === 'RETRYING') return verdict(undefined, because(t('person.retrying', unpaid), '', why), t('tell.unclear', about));
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', unpaid), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', unpaid), t('tell.waits', about));
 }
@@ -219,6 +219,9 @@ export function paidTwice(h: History): string[] {
   return [...times.values()].filter((paid) => paid.length > 1).map((paid) => t('person.paidTwice', { promotion: promotion(paid[0]!), n: paid.length }));
 }
 
+/** foundPaid tells whether a lookup found the payment of a payout that was tried before. */
+const foundPaid = (p: HistoryPayout) => p.state === 'SUCCEEDED' && !!p.attemptLog?.length && !p.attemptLog.some((a) => a.class === 'PAID' || a.class === 'RESOLVED');
+
 /** timeOrder lists everything that happened to a person, latest first. */
 export function timeOrder(h: History, templates: Templates, by: Cancellers): Moment[] {
   const all: Moment[] = [];
@@ -229,7 +232,7 @@ export function timeOrder(h: History, templates: Templates, by: Cancellers): Mom
     const name = p.state === 'CANCELLED' ? canceller(by, p) : '';
     all.push({
       at: p.updatedAt, to, state: p.state, title: [`${promotion(p)}: ${named('state', p.state)}`, name].filter(Boolean).join(', '),
-      text: [reward(p), p.state === 'SUCCEEDED' && p.attemptLog?.length ? t('payout.foundPaid') : '', p.transactionKey ? t('person.transaction', { key: plain(p.transactionKey) }) : ''].filter(Boolean).join(', '),
+      text: [[reward(p), p.transactionKey && t('person.transaction', { key: plain(p.transactionKey) })].filter(Boolean).join(', '), foundPaid(p) && t('payout.foundPaid')].filter(Boolean).join('. '),
     });
   }
   for (const i of h.items ?? []) {
