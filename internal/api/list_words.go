@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/largesse/largesse/client"
@@ -29,12 +30,17 @@ func (a *API) listWords(r *http.Request) (*words, error) {
 }
 
 // columns returns the names of columns: those of the API in English, otherwise those for
-// people.
+// people, in which times name their zone.
 func (w *words) columns(english, others []string) []string {
 	if w.texts == nil {
 		return english
 	}
-	return others
+	return mapped(others, func(name string) string {
+		if strings.HasSuffix(name, "시각") {
+			return w.days(name, w.zone.String())
+		}
+		return name
+	})
 }
 
 var koreanPayouts = []string{"번호", "고객 번호", "금액", "통화", "바우처 코드", "상태", "시도 횟수", "거래 번호", "사유", "시각"}
@@ -48,7 +54,7 @@ func (w *words) payout(p client.Payout) []string {
 	return []string{p.TargetID, p.UserID, reward.Amount(p.Amount).Decimal(p.Currency), w.unit(p.Currency, ""), p.VoucherCode, w.code("state", p.State), attempts, p.TransactionKey, why, w.moment(p.UpdatedAt)}
 }
 
-var koreanCoupons = []string{"쿠폰 번호", "순번", "고객 번호", "코드", "상태", "발급 시각", "확정 기한", "사용 시각", "취소 시각", "취소 사유", "취소한 사람", "만료 시각"}
+var koreanCoupons = []string{"쿠폰 번호", "순번", "고객 번호", "코드", "상태", "발급 시각", "확정 마감 시각", "사용 시각", "취소 시각", "취소 사유", "취소한 사람", "만료 시각"}
 
 func (w *words) coupon(c *client.Coupon) []string {
 	at := func(t *time.Time) string {

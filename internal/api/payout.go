@@ -229,7 +229,7 @@ func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput, word
 	}
 	var promotion store.PromotionView
 	return a.exportPages(ctx, out, "list-payouts", func(ctx context.Context) (rows [][]string, more bool, err error) {
-		if p.After == nil {
+		if promotion.ID == 0 {
 			// An empty file for an unknown promotion would look like success.
 			if promotion, err = a.cfg.Rows.PromotionGet(ctx, p.PromotionID); err != nil {
 				return nil, false, err

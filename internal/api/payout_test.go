@@ -56,8 +56,14 @@ func TestPayoutExport(t *testing.T) {
 		t.Errorf("an empty export is %q", a.body)
 	}
 	a = b.do(t, "GET", "/v1/promotions/1/payouts?state=FAILED&language=ko&zone=Asia/Seoul", nil, "Accept", "text/csv")
-	if want := strings.Join(koreanPayouts, ",") + "\n0,u,5,,,실패,1,,\"'=cmd(),\"\"x\"\"\",2026-11-21 10:02:03\n"; !strings.HasPrefix(a.body, want) {
+	if want := strings.Replace(strings.Join(koreanPayouts, ","), "시각", "시각 (한국 시간)", 1) + "\n0,u,5,,,실패,1,,\"'=cmd(),\"\"x\"\"\",2026-11-21 10:02:03\n"; !strings.HasPrefix(a.body, want) {
 		t.Errorf("in Korean, it begins %q", a.body[:min(len(want), len(a.body))])
+	}
+	b.json(t, "POST", "/v1/promotions", `{"id":8,"name":"x","type":"POINT","currency":"EUR","amount":1050}`).want(t, http.StatusCreated)
+	b.do(t, "POST", "/v1/promotions/8/targets", strings.NewReader("targetId\n1\n2\n"), "Content-Type", "text/csv").want(t, http.StatusOK)
+	a = b.do(t, "GET", "/v1/promotions/8/payouts?language=ko&cursor="+encodeCursor(cursorPayouts, 1), nil, "Accept", "text/csv")
+	if !strings.Contains(a.body, "\n2,2,10.50,유로,,대기,0,,,") {
+		t.Errorf("from the second payout on, in euros: %q", a.body)
 	}
 	b.do(t, "GET", "/v1/promotions/1/payouts?language=xx", nil, "Accept", "text/csv").wantProblem(t, http.StatusBadRequest, "MALFORMED")
 	b.do(t, "GET", "/v1/promotions/1/payouts?zone=Mars", nil, "Accept", "text/csv").wantProblem(t, http.StatusUnprocessableEntity, "INVALID")

@@ -401,7 +401,7 @@ func actionFor(l store.AuditLine) client.ReportAction {
 	return out
 }
 
-// fieldsOf reads an object as far as it is complete: the audit cuts long ones.
+// fieldsOf reads an object as far as it is complete: the audit cuts long ones, within the texts at their end.
 func fieldsOf(text string) map[string]any {
 	from := json.NewDecoder(strings.NewReader(text))
 	from.UseNumber() // amounts may exceed 2^53

@@ -159,11 +159,11 @@ var koreanReport = map[string]string{
 	"section": "구분", "item": "항목", "count": "건수", "amount": "금액", "currency": "통화", "detail": "내용", "Report": "보고서",
 
 	"promotion": "프로모션", "template": "쿠폰 행사", "id": "번호", "name": "이름", "type": "유형", "status": "상태",
-	"times": "시각", "report": "보고서 작성", "created": "생성", "started": "시작", "finished": "완료", "paused": "일시중지", "ends": "종료 예정", "run": "시작부터 완료까지",
+	"times": "시각", "report": "보고서 작성", "created": "생성", "started": "시작", "finished": "완료", "paused": "일시중지", "ends": "종료 예정", "run": "걸린 시간(일시중지 포함)",
 	"opens": "시작", "closes": "종료", "sold out after": "소진까지 걸린 시간",
 	"totals": "합계", "targets": "대상", "paid": "지급됨", "refused or failed": "실패", "unknown": "확인 중", "cancelled": "취소됨", "remaining": "남은 지급", "budget": "예산",
 	"errors": "실패 사유", "paid by day": "날짜별 지급", "being counted": "집계 중", "other": "기타",
-	"speed": "속도", "payouts per second": "완료까지의 평균, 초당 지급", "payouts per second, best %d s": "초당 지급, 가장 빠른 %d초",
+	"speed": "속도", "payouts per second": "평균, 초당 지급(일시중지 포함)", "payouts per second, best %d s": "초당 지급, 가장 빠른 %d초",
 	"provider, median in ms": "한 건 지급에 걸린 시간, 절반이 이보다 빠름(초)", "provider, 95 % below, in ms": "한 건 지급에 걸린 시간, 100건 중 95건이 이보다 빠름(초)",
 	"approval": "승인", "notes": "메모", "actions": "작업 이력", "none": "없음", "%v first, pause if more than %v %% fail": "%v명에게 먼저 지급하고, %v%% 넘게 실패하면 일시중지",
 

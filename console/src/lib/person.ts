@@ -94,8 +94,8 @@ function payoutVerdict(p: HistoryPayout, by: Cancellers): Verdict {
     case 'UNKNOWN':
       return verdict(undefined, t('person.unclear', unpaid), t('tell.unclear', about));
   }
-  const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN');
-  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', unpaid), pauser(p), pauseReason(p)), lost ? `${t('tell.paused', about)} ${t('tell.mayBeThere')}` : t('tell.paused', about));
+  const lost = (p.attemptLog ?? []).some((a) => a.class === 'UNKNOWN') || (p.state === 'READY' && p.mayBePaid);
+  if (p.promotionStatus === 'PAUSED') return verdict(undefined, because(t('person.paused', unpaid), pauser(p), pauseReason(p)), [t('tell.paused', about), p.mayBePaid && t('tell.mayBeThere')].filter(Boolean).join(' '));
   if (lost) return verdict(undefined, t('person.lost', unpaid), t('tell.unclear', about));
   if (p.state === 'RETRYING') return verdict(undefined, because(t('person.retrying', unpaid), '', why), t('tell.unclear', about));
   return p.promotionStatus === 'DRAFT' ? verdict(undefined, t('person.notStarted', unpaid), t('tell.notStarted', about)) : verdict(undefined, t('person.waits', unpaid), t('tell.waits', about));
@@ -137,7 +137,7 @@ function again(of: Template, coupons: Coupon[]): { then: string; tell: string } 
 }
 
 /** codeOf is the code of a coupon, or how it ends if that is all that the reader may see. */
-const codeOf = (c: Coupon) => (c.code?.startsWith('…') ? t('person.codeEnds', { end: plain(c.code.slice(1)) }) : plain(c.code ?? c.id));
+const codeOf = (c: Coupon) => (c.code && c.code.length > 1 && c.code.startsWith('…') ? t('person.codeEnds', { end: plain(c.code.slice(1)) }) : plain(c.code ?? c.id));
 
 function couponVerdict(i: Schemas['HistoryItem'], templates: Templates, others: Coupon[], waits: boolean): Verdict {
   const template = templateName(templates, i.templateId);
@@ -186,9 +186,11 @@ function lineVerdict(r: Schemas['IssueRequest'], templates: Templates): Verdict 
 function refusalVerdict(r: Schemas['HistoryRefusal'], templates: Templates): Verdict {
   const about = { template: templateName(templates, r.templateId), since: forCustomer(r.since), why: refused(r.reason) };
   const open = templates.get(r.templateId)?.state === 'OPEN';
+  const until = r.until && forCustomer(r.until);
+  const sorryFor = { ...about, why: sorry(r.reason) };
   return {
-    id: `${r.templateId}/${r.since}`, title: about.template, got: undefined, text: !r.until ? t('person.refusedSince', about) : forCustomer(r.until) === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until: forCustomer(r.until) }),
-    tell: r.until ? [t('tell.refusedThen', { ...about, why: sorry(r.reason) }), open && t('tell.tryAgain')].filter(Boolean).join(' ') : t('tell.refusedSince', { ...about, why: sorry(r.reason) }),
+    id: `${r.templateId}/${r.since}`, title: about.template, got: undefined, text: !until ? t('person.refusedSince', about) : until === about.since ? t('person.refusedNear', about) : t('person.refusedUntil', { ...about, until }),
+    tell: until ? [until === about.since ? t('tell.refusedThen', sorryFor) : t('tell.refusedBetween', { ...sorryFor, until }), open && t('tell.tryAgain')].filter(Boolean).join(' ') : t('tell.refusedSince', sorryFor),
     everybody: true, template: r.templateId, then: t('person.everybody'), to: `/coupons/${r.templateId}`,
   };
 }
