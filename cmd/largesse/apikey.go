@@ -23,9 +23,9 @@ func (c *cli) apiKeyCommand() *cobra.Command {
 		Short:   "Create, list and revoke API keys",
 		Long: `Create, list and revoke the API keys that callers need if auth.mode is apikey or
 jwt. The role of a key decides what it allows. viewer: read; issuer: issue, use and
-cancel coupons; campaigner: read, and run promotions and coupon templates; approver: read, and
-approve or reject what others made; operator: everything except API keys; admin:
-everything.`,
+cancel coupons; campaigner: read, and run promotions and coupon templates; approver:
+read, and approve what others made or reject it; operator: everything except API keys;
+admin: everything.`,
 		Example: `  largesse apikey create --role admin
   largesse apikey list
   largesse apikey revoke ID --yes`,

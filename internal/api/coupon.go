@@ -274,12 +274,9 @@ func (a *API) exportCoupons(w http.ResponseWriter, r *http.Request) {
 		TemplatePath: TemplatePath{ID: r.PathValue("id")}, Status: q.Get("status"), UserID: q.Get("userId"), Code: q.Get("code"),
 		Sort: cmp.Or(q.Get("sort"), "ticket"), PageInput: PageInput{Cursor: q.Get("cursor")},
 	}
-	words, err := a.listWords(r)
-	out := web.NewCSV(w, "coupons-"+in.ID+".csv", words.columns(couponColumns, koreanCoupons)...)
-	if err == nil {
-		err = a.exportCouponsOf(r.Context(), out, in, words)
-	}
-	a.EndCSV(out, r, err)
+	a.exportList(w, r, "coupons-"+in.ID, couponColumns, koreanCoupons, func(out *web.CSV, words *words) error {
+		return a.exportCouponsOf(r.Context(), out, in, words)
+	})
 }
 
 func (a *API) exportCouponsOf(ctx context.Context, out *web.CSV, in templateCouponsInput, words *words) error {

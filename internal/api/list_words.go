@@ -8,6 +8,7 @@ import (
 
 	"github.com/largesse/largesse/client"
 	"github.com/largesse/largesse/internal/reward"
+	"github.com/largesse/largesse/internal/web"
 )
 
 // ListWords are the words and times of a list as CSV.
@@ -16,17 +17,14 @@ type ListWords struct {
 	Zone     string `query:"zone" maxLength:"100" doc:"Of the times in another language than en; absent: UTC" example:"Asia/Seoul"`
 }
 
-// listWords returns the words of a list. After an error, they are English.
-func (a *API) listWords(r *http.Request) (*words, error) {
-	q := ReportQuery{Zone: r.URL.Query().Get("zone")}
-	language, err := eitherOf(r.URL.Query(), "language", "en", "ko")
+// exportList answers with a list as CSV, whose columns have names for programs and for people.
+func (a *API) exportList(w http.ResponseWriter, r *http.Request, name string, columns, forPeople []string, export func(*web.CSV, *words) error) {
+	words, err := a.wordsFor(r.URL.Query())
+	out := web.NewCSV(w, name+".csv", words.columns(columns, forPeople)...)
 	if err == nil {
-		_, err = q.zone()
+		err = export(out, words)
 	}
-	if err != nil {
-		return new(words), err
-	}
-	return a.wordsOf(language, q.Zone)
+	a.EndCSV(out, r, err)
 }
 
 // columns returns the names of columns: those of the API in English, otherwise those for
@@ -66,12 +64,8 @@ func (w *words) coupon(c *client.Coupon) []string {
 		}
 		return w.moment(*t)
 	}
-	reason := c.Reason
-	if reason != "" {
-		reason = w.code("end", reason)
-	}
 	return []string{
 		c.ID, strconv.FormatInt(c.Ticket, 10), c.UserID, c.Code, w.code("state", c.Status), at(&c.IssuedAt), at(c.HeldUntil), at(c.UsedAt), at(c.CancelledAt),
-		reason, c.CancelledBy, at(c.ExpiresAt),
+		w.code("end", c.Reason), c.CancelledBy, at(c.ExpiresAt),
 	}
 }

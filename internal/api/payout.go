@@ -211,12 +211,9 @@ func (a *API) exportPayouts(w http.ResponseWriter, r *http.Request) {
 		PromotionPath: PromotionPath{ID: r.PathValue("id")}, State: q.Get("state"), Code: q.Get("code"),
 		PageInput: PageInput{Cursor: q.Get("cursor"), Limit: exportPageRows},
 	}
-	words, err := a.listWords(r)
-	out := web.NewCSV(w, "payouts-"+in.ID+".csv", words.columns(payoutColumns, koreanPayouts)...)
-	if err == nil {
-		err = a.export(r.Context(), out, in, words)
-	}
-	a.EndCSV(out, r, err)
+	a.exportList(w, r, "payouts-"+in.ID, payoutColumns, koreanPayouts, func(out *web.CSV, words *words) error {
+		return a.export(r.Context(), out, in, words)
+	})
 }
 
 func (a *API) export(ctx context.Context, out *web.CSV, in payoutListInput, words *words) error {

@@ -89,9 +89,9 @@ func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, re
 		if p, ok := any(in).(pathInput); ok && err == nil {
 			err = p.parsePath(r.Context())
 		}
-		var language string
+		var words *words
 		if err == nil {
-			language, err = eitherOf(r.URL.Query(), "language", "en", "ko")
+			words, err = a.wordsFor(r.URL.Query())
 		}
 		if err == nil {
 			err = a.read(r.Context(), func(ctx context.Context) (err error) {
@@ -100,11 +100,6 @@ func addReport[I, R any](a *API, op operation, from func(r *http.Request) *I, re
 			})
 		}
 		if err != nil {
-			a.Fail(w, r, err)
-			return
-		}
-		words, err := a.wordsOf(language, ctx.Query("zone"))
-		if err != nil { // read has accepted the zone
 			a.Fail(w, r, err)
 			return
 		}

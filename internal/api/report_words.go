@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,11 +21,15 @@ type words struct {
 	codes map[string]string // as the console has them, by group and code
 }
 
-// wordsOf returns the words of a language, English without one, with times in a zone.
-func (a *API) wordsOf(language, zone string) (*words, error) {
-	at, err := time.LoadLocation(zone)
-	w := &words{zone: at}
-	if language == "ko" {
+// wordsFor returns the words for a file that a query asks for; after an error, those of English.
+func (a *API) wordsFor(q url.Values) (*words, error) {
+	language, err := eitherOf(q, "language", "en", "ko")
+	if err != nil {
+		return new(words), err
+	}
+	zone, err := (&ReportQuery{Zone: q.Get("zone")}).zone()
+	w := &words{zone: zone}
+	if err == nil && language == "ko" {
 		w.texts, w.codes = koreanReport, a.cfg.Texts(language)
 	}
 	return w, err
